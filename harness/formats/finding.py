@@ -74,9 +74,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     `faults` describes the faults of the smallest schedule. `counts` are runs of the smallest
     schedule, `drawn_counts` of the one that was drawn. `shrunk`: shrinking was finished, not ended
-    by a limit. `stability` is in how many of 20 worlds with other jitter the smallest schedule
-    fails, -1 if not measured; `failing_worlds` is the same for the schedule for real processes, 0
-    if there is none.
+    by a limit. `failing_worlds` is in how many simulated worlds with real latency the schedule for
+    real processes fails, 0 if there is none.
 
     For real processes only: `settings`, `links` and `disk` are those of the system in the failing
     run, as in run.json; `disks` is how many disks lost data, `on_links` whether there were
@@ -108,7 +107,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     counts: RunCounts = RunCounts()
     drawn_counts: RunCounts = RunCounts()
     without: tuple[WithoutFault, ...] = ()
-    stability: Number = -1
     failing_worlds: LargeCount = 0
     disks: LargeCount = 0
     on_links: bool = False

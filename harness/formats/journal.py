@@ -25,6 +25,8 @@ _MOST_BYTES: Final = 1 << 30
 FINISHED: Final = "finished"
 STOPPED: Final = "stopped"
 RUNNING: Final = "running"
+MOST_PROBLEMS: Final = 20
+"""The largest number of problems that a row has."""
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -77,6 +79,36 @@ class Searched(JournalRow, tag="search"):
     problems: list[str] = []
     unknown_runs: list[str] = []
     findings: list[Finding] = []
+
+    def add(self, row: Searched) -> None:
+        """Add the counts of another part."""
+        self.schedules += row.schedules
+        self.runs += row.runs
+        self.virtual_us += row.virtual_us
+        self.events += row.events
+        self.failures += row.failures
+        self.core_s += row.core_s
+        self.run_seconds += row.run_seconds
+        self.unknown_runs += row.unknown_runs
+        for name, number in row.verdicts.items():
+            add_to(self.verdicts, name, number)
+        for name, number in row.buckets.items():
+            add_to(self.buckets, name, number)
+        for name, number in row.fault_coverage.items():
+            add_to(self.fault_coverage, name, number)
+        for problem in row.problems:
+            self.add_problem(problem)
+
+    def add_problem(self, problem: str) -> None:
+        """Add a problem, unless it is known or there are many."""
+        if len(self.problems) < MOST_PROBLEMS and problem not in self.problems:
+            self.problems.append(problem)
+
+
+def add_to(counts: dict[str, int], name: str, number: int = 1) -> None:
+    """Count something under its name, unless the number is 0."""
+    if number:
+        counts[name] = counts.get(name, 0) + number
 
 
 class Finished(JournalRow, tag="finding"):

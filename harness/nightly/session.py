@@ -41,10 +41,11 @@ from harness.search import findings
 from harness.search.catalogue.known_bugs import correct_protocols, search_targets
 from harness.search.draw.storms import StormGenerator
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, work_through
-from harness.search.loop import FinishJob, SearchJob
-from harness.search.worlds.bug_world import CHUNK, BugSubject
+from harness.search.search_jobs import FinishJob, SearchJob
+from harness.search.worlds.known_bug import CHUNK, BugSubject
 from harness.search.worlds.real import StormSubject
 from harness.search.worlds.simulated import SimulatedSubject
+from harness.search.worlds.subject import RunFolders
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
 from node.formats.host_errors import refused
@@ -314,7 +315,7 @@ class NightlySession:
                         finding=findings.latest(store, finding),
                         seconds=max(LEAST_FINISH_S, left_s),
                         tries=self._settings.shrink_tries,
-                        store=str(store),
+                        place=RunFolders(str(store)),
                         form_runs=FORM_RUNS,
                         page=len(found) < pages,
                     )
@@ -357,7 +358,7 @@ class NightlySession:
         return [
             SearchJob(
                 key=f"known-bug/{number}",
-                subject=BugSubject(target=targets[code]),
+                subject=BugSubject.of(targets[code]),
                 seed=self._seed + number,
                 first=0,
                 count=CHUNK,

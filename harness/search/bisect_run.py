@@ -19,7 +19,8 @@ from harness.search import deadline
 from harness.search.bisect import Bisection
 from harness.search.bisect_builds import Builds
 from harness.search.requests import BisectRequest
-from harness.search.worlds.real import StormSubject, StormWorld
+from harness.search.worlds.real import StormSubject
+from harness.search.worlds.subject import RunFolders
 from harness.systems import registry
 from harness.systems.external import versions
 from harness.systems.external.system import ExternalSystem
@@ -112,8 +113,7 @@ class _Runs:
                 versions.obtain(self._binary, server)
             settings = {**self._request.settings, "servers": path}
             subject = StormSubject(system=self._request.system, settings=settings)
-            world = StormWorld(subject, str(self._request.store), "bisect")
-            made = world.attempt(self._schedule)
+            made = subject.run(self._schedule, RunFolders(str(self._request.store), "bisect"))
             sentence = made.sentence or made.problem
             row = VersionRun(
                 server=server, verdict=made.verdict, sentence=sentence, run=made.folder

@@ -21,10 +21,11 @@ from harness.search.deadline import Stop
 from harness.search.draw.families import Disks
 from harness.search.draw.storms import StormGenerator
 from harness.search.jobs import JobProcesses, Pool
-from harness.search.loop import Budget, Search, Subject, journal_of
+from harness.search.loop import Budget, Search, journal_of
 from harness.search.requests import SearchRequest
 from harness.search.worlds.real import OUTPUT, StormSubject
 from harness.search.worlds.simulated import SimulatedSubject, disk_faults
+from harness.search.worlds.subject import Subject
 from harness.systems import registry
 from harness.systems.external.links import KERNEL_LINKS
 from nemesis.links import namespaces

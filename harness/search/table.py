@@ -11,9 +11,10 @@ from harness.formats.finding import EXPLANATION, STORE_FOLDER, Explanation, Find
 from harness.formats.journal import Searched
 from harness.runs.program import command_line
 from harness.search.findings import again
-from harness.search.loop import GIVEN, Budget
+from harness.search.loop import Budget
 from harness.search.shrink.explain import as_lines
 from harness.search.shrink.real_schedule import WORLDS
+from harness.search.worlds.subject import GIVEN
 from node.formats.json_input import Unreadable, read_file
 from reports import wording
 

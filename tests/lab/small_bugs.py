@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from harness.search.worlds.attempt import Attempt
+    from harness.search.worlds.outcome import ScheduleOutcome
     from nemesis.formats.schedule import Schedule
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -128,7 +128,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 
 def search(bug: SmallBug, seed: int, seconds: float, engine: Engine) -> Searched:
     """Search until a find or the end of the time, each part in a process that has the bug."""
-    from harness.search.worlds.attempt import attempt
+    from harness.search.worlds.outcome import run_simulated
     from nemesis.formats.schedule import parse
 
     state = Searched(code=bug.code, seed=seed, schedules=0, seconds=0.0, engine=engine)
@@ -146,7 +146,7 @@ def search(bug: SmallBug, seed: int, seconds: float, engine: Engine) -> Searched
         state = msgspec.json.decode(made.stdout, type=Searched)
         if not state.breaks:
             return state
-        if state.breaks not in attempt(parse(state.schedule), stop_at="never").broken:
+        if state.breaks not in run_simulated(parse(state.schedule), stop_at="never").broken:
             return state
         # The protocol breaks here by itself: it was not the bug.
         state = msgspec.structs.replace(state, breaks="", schedule=b"", others=state.others + 1)
@@ -172,12 +172,12 @@ def _search_here(bug: SmallBug, seconds: float, before: Searched) -> Searched:
     )
 
 
-def _runs(schedule: Schedule) -> Iterator[tuple[Schedule, Attempt]]:
+def _runs(schedule: Schedule) -> Iterator[tuple[Schedule, ScheduleOutcome]]:
     """Yield the failing runs of a schedule and its endings."""
-    from harness.search.worlds.attempt import attempted
     from harness.search.worlds.endings import judge_with_endings
+    from harness.search.worlds.outcome import run_simulated
 
-    runs = judge_with_endings(schedule, attempted)
+    runs = judge_with_endings(schedule, run_simulated)
     return ((one, outcome) for one, outcome in runs if outcome.failed)
 
 

@@ -27,7 +27,8 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.search.jobs import EndedJob
-from harness.search.loop import FinishJob, SearchJob
+from harness.search.search_jobs import FinishJob, SearchJob
+from harness.search.worlds.subject import RunFolders
 from nemesis.disk import control
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
@@ -243,10 +244,10 @@ def keep(job: FinishJob) -> Finished:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pages, "build", lambda run, plots, program: build(run, program=program))
             finding = msgspec.structs.replace(job.finding, shrunk=True)
-            quick = {"finding": finding, "form_runs": 0, "store": str(place)}
+            quick = {"finding": finding, "form_runs": 0, "place": RunFolders(str(place))}
             _kept[key] = place, msgspec.structs.replace(job, **quick).do()
     place, row = _kept[key]
-    shutil.copytree(place, Path(job.store), dirs_exist_ok=True)
+    shutil.copytree(place, Path(job.place.store), dirs_exist_ok=True)
     return msgspec.structs.replace(row, key=job.key)
 
 

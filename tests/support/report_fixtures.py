@@ -28,7 +28,7 @@ from harness.replay.baseline import make_baseline
 from harness.replay.pages import bring_finding
 from harness.search import findings
 from harness.search.shrink import explain
-from harness.search.worlds.attempt import attempt
+from harness.search.worlds.outcome import run_simulated
 from harness.sim.run import simulate
 from nemesis import ready_made
 from nemesis.formats import schedule as s
@@ -148,7 +148,7 @@ def _finding() -> Path:
     """Keep and explain the finding `LEAST`, and return its folder."""
     found = Finding(
         subject=LEAST.cluster.protocol,
-        bucket=attempt(LEAST).bucket,
+        bucket=run_simulated(LEAST).bucket,
         property=LOST,
         sentence="5 records were lost.",
         drawn=DRAWN,

@@ -12,16 +12,19 @@ import pytest
 from harness.formats.finding import Finding
 from harness.formats.journal import JobJournal, SearchRow
 from harness.runs import run_folder
+from harness.search.deadline import Stop
 from harness.search.loop import Budget, Search, journal_of
-from harness.search.worlds.attempt import Attempt
-from harness.search.worlds.real import StormJob, StormSubject, StormWorld
+from harness.search.worlds.outcome import ScheduleOutcome
+from harness.search.worlds.real import StormJob, StormSubject
+from harness.search.worlds.subject import RunFolders
 from harness.systems.external.kept import ClusterKeeper
+from nemesis.formats.schedule import Schedule
 from tests.support.local_pool import LocalPool
 
 LOST = "no-lost-acknowledged-write"
 RUN_S = 30.0
 
-Plan = Callable[[StormJob, int], Attempt | bool]
+Plan = Callable[[StormJob, int], ScheduleOutcome | bool]
 """What becomes of a job, by how often its schedule was run before: an outcome, or whether a write
 is lost."""
 
@@ -34,16 +37,23 @@ class FakeStorms:
         self._runs: dict[str, int] = {}
         self.jobs: list[StormJob] = []
         self.clock_s = 1000.0
-        self.on_shared: Callable[[StormJob], Attempt | None] = lambda job: None
+        self.on_shared: Callable[[StormJob], ScheduleOutcome | None] = lambda job: None
         """What becomes of a job on the cluster that storms share; None: it needs one of its own."""
         self.shared = True
         """Whether that cluster has had other storms."""
         patch.setattr(ClusterKeeper, "end", lambda kept: self.shared)
         patch.setattr(StormJob, "do", lambda job: self._do(job))
         patch.setattr(StormJob, "go_on", lambda job, kept: self.on_shared(job))
-        patch.setattr(StormWorld, "_in_process", lambda world, job, stop: self._do(job))
 
-    def _do(self, job: StormJob) -> Attempt:
+        def in_process(
+            of: StormSubject, schedule: Schedule, stop: Stop, at: RunFolders
+        ) -> ScheduleOutcome:
+            job = StormJob(subject=of, schedule=schedule, store=at.store, name=at.run_name)
+            return self._do(job)
+
+        patch.setattr(StormSubject, "in_process", in_process)
+
+    def _do(self, job: StormJob) -> ScheduleOutcome:
         self.jobs.append(job)
         self.clock_s += RUN_S
         key = f"{job.subject.settings} {job.schedule.digest()}"
@@ -51,7 +61,9 @@ class FakeStorms:
         self._runs[key] = before + 1
         came_to = self._plan(job, before)
         if isinstance(came_to, bool):
-            came_to = loses_a_write(job) if came_to else Attempt(verdict="valid", seconds=RUN_S)
+            came_to = (
+                loses_a_write(job) if came_to else ScheduleOutcome(verdict="valid", seconds=RUN_S)
+            )
         return came_to
 
     def search(
@@ -85,10 +97,10 @@ def find_of(made: Search) -> Finding:
     return finding
 
 
-def loses_a_write(job: StormJob, *disks: str) -> Attempt:
+def loses_a_write(job: StormJob, *disks: str) -> ScheduleOutcome:
     """Return the outcome of a failing run, with its folder."""
     folder = run_folder.create(Path(job.store), job.name).path
-    return Attempt(
+    return ScheduleOutcome(
         failed=True,
         verdict="invalid",
         property=LOST,

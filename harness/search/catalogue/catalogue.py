@@ -28,13 +28,13 @@ from harness.formats.journal import (
 )
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
-from harness.search import loop
 from harness.search.catalogue.entries import Entry, entries
 from harness.search.catalogue.known_losses import ALL
 from harness.search.jobs import EndedJob, Job, Pool, work_through
-from harness.search.loop import AnySearchJob, Budget, Search
+from harness.search.loop import Budget, Search
 from harness.search.requests import BugSearchRequest
 from harness.search.run import simulated_pool, storm_pool
+from harness.search.search_jobs import AnySearchJob
 from node.formats.errors import FloodmarkError, UsageError
 
 FOLDER: Final = "known-bugs"
@@ -317,7 +317,7 @@ def result_in(file: Path, entry: Entry, seed: int) -> EntryResult | None:
     shown: Finding | None = None
     for row in rows:
         if isinstance(row, Searched):
-            loop.add(total, row)
+            total.add(row)
             first = first or next(iter(row.findings), None)
         elif isinstance(row, Finished) and (shown is None or not entry.settles(shown)):
             shown = row.finding

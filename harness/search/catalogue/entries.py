@@ -9,12 +9,12 @@ import msgspec
 from harness.formats.finding import Finding
 from harness.search.catalogue.known_bugs import SearchTarget, correct_protocols, wanted_targets
 from harness.search.catalogue.known_losses import KnownLoss, wanted_losses
-from harness.search.loop import Subject
 from harness.search.requests import BugSearchRequest
 from harness.search.run import storm_subject
-from harness.search.worlds.bug_world import BugSubject
+from harness.search.worlds.known_bug import BugSubject
 from harness.search.worlds.real import StormSubject
 from harness.search.worlds.simulated import SimulatedSubject
+from harness.search.worlds.subject import Subject
 
 CHUNK: Final = 250
 """Schedules of a correct protocol that are tried in one job."""
@@ -69,7 +69,7 @@ class ProtocolEntry:
     def subject(self) -> Subject:
         if self._target is None:
             return SimulatedSubject(protocol=self._protocol, internal=True, chunk=CHUNK)
-        return BugSubject(target=self._target)
+        return BugSubject.of(self._target)
 
     def version(self) -> str:
         return ""

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from harness.formats.finding import Counterfactual, Explanation
 from harness.search.deadline import Stop, never
-from harness.search.worlds.attempt import Attempt, attempt
 from harness.search.worlds.failure import failure_of
+from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
@@ -91,7 +91,7 @@ def as_lines(explanation: Explanation) -> Iterator[str]:
 def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
     for index, fault in enumerate(schedule.faults):
         rest = (*schedule.faults[:index], *schedule.faults[index + 1 :])
-        outcome = attempt(replace(schedule, faults=rest))
+        outcome = run_simulated(replace(schedule, faults=rest))
         without = f"fault {index} ({wording.intent(fault)})"
         yield _counterfactual(outcome, named, kind="fault", fault=index, without=without)
 
@@ -111,7 +111,7 @@ def _groups(
             return message[1:] == group
 
         yield _counterfactual(
-            attempt(schedule, exempt=exempt),
+            run_simulated(schedule, exempt=exempt),
             named,
             kind="messages",
             without=f"the loss of all {count} '{kind}' from {sender} to {receiver}",
@@ -128,7 +128,7 @@ def _messages(
     for number, (t_us, sender, receiver, kind) in enumerate(affected[:MOST_MESSAGES]):
         at = f"{(t_us - storm_us) / 1e6:.3f} s"
         yield _counterfactual(
-            attempt(schedule, exempt=_only(number)),
+            run_simulated(schedule, exempt=_only(number)),
             named,
             kind="message",
             without=f"the loss of '{kind}' from {sender} to {receiver} at {at}",
@@ -145,7 +145,7 @@ def _only(number: int) -> Callable[[AffectedMessage], bool]:
     return lambda message: next(met) == number
 
 
-def _counterfactual(outcome: Attempt, named: str, **left_out: Any) -> Counterfactual:
+def _counterfactual(outcome: ScheduleOutcome, named: str, **left_out: Any) -> Counterfactual:
     """Return the outcome without the part that is left out, beside the failure `named`."""
     fails = outcome.bucket == named
     return Counterfactual(fails=fails, instead="" if fails else outcome.bucket, **left_out)

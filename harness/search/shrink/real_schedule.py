@@ -4,7 +4,7 @@ Real processes start slowly, messages wait, and the harness sees an event a litt
 times become longer (`slow_motion`); the clients' operations are written out (`to_script`) if that
 fails more reliably; and each fault and operation is tried at other events near its own, also with a
 breakpoint that stops the node there until the fault has taken effect. Such variants are compared by
-the number of simulated worlds in which they fail (`stability`). The result is deterministic."""
+the number of simulated worlds in which they fail (`Evaluation`). The result is deterministic."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.search.deadline import Stop, never
-from harness.search.shrink import stability
+from harness.search.shrink import evaluation as worlds
+from harness.search.shrink.evaluation import Evaluation, OutOfTimeError, with_fault
 from harness.search.shrink.passes import fewer_operations, possible
-from harness.search.shrink.stability import Evaluation, OutOfTimeError, with_fault
 from harness.search.shrink.to_script import one_client_per_send, to_script
 from harness.search.shrink.trigger_candidates import (
     TriggerCandidate,
@@ -33,7 +33,7 @@ from nemesis.formats.schedule import Fault, Operation, Schedule
 from node.core.protocol import LeaderBy, protocol
 from node.formats import trace
 
-WORLDS: Final = len(stability.WORLDS)
+WORLDS: Final = len(worlds.WORLDS)
 """The number of simulated worlds in which a variant is run."""
 Due = TypeVar("Due", Fault, Operation)
 

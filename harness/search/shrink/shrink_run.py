@@ -22,12 +22,13 @@ from harness.runs.progress import Progress
 from harness.search import deadline, findings, table
 from harness.search.deadline import Stop
 from harness.search.jobs import do_one
-from harness.search.loop import GIVEN, Drawn, FinishJob
 from harness.search.requests import ShrinkRequest
 from harness.search.run import Print, simulated_pool, storm_pool
-from harness.search.worlds.attempt import attempt
-from harness.search.worlds.real import StormSubject, attempt_in
+from harness.search.search_jobs import FinishJob
+from harness.search.worlds.outcome import run_simulated
+from harness.search.worlds.real import StormSubject, outcome_in
 from harness.search.worlds.simulated import INTERNAL, SimulatedSubject
+from harness.search.worlds.subject import GIVEN, Drawn, RunFolders
 from harness.systems.setup import Setup, setup_of
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
@@ -66,7 +67,7 @@ def shrink_run(
                 raise
         finally:
             if isinstance(subject, StormSubject):
-                findings.sweep(request.store, job.run_name)
+                findings.sweep(request.store, job.place.run_name)
     # The job keeps the finding each time it becomes smaller.
     found = findings.latest(request.store, job.finding)
     output("\n".join(table.finished(found, folder)))
@@ -99,10 +100,9 @@ def _of_run(request: ShrinkRequest, stop: Stop, progress: Progress, output: Prin
             return job
         output(f"it does not fail with any of {SEEDS_TRIED} seeds of the simulated world")
     # Whether it fails alike is judged by the run that is there; it stays where it is.
-    outcome = dataclasses.replace(attempt_in(request.run, result, 0.0), folder="")
+    outcome = dataclasses.replace(outcome_in(request.run, result, 0.0), folder="")
     subject = StormSubject(**msgspec.structs.asdict(setup))
-    found = subject.world(str(request.store), "").found(Drawn(GIVEN, schedule, outcome))
-    return _job(request, subject, found)
+    return _job(request, subject, subject.finding(Drawn(GIVEN, schedule, outcome)))
 
 
 def _setup_of(request: ShrinkRequest) -> Setup:
@@ -118,8 +118,7 @@ def _job(
         subject=subject,
         finding=finding,
         seconds=request.budget_s,
-        store=str(request.store),
-        run_name=f"shrink-{name}-{finding.drawn.digest()}",
+        place=RunFolders(str(request.store), f"shrink-{name}-{finding.drawn.digest()}"),
     )
 
 
@@ -147,8 +146,8 @@ def _simulated(
             return None
         workload = replace(schedule.workload, seed=seed)
         tried = replace(schedule, workload=workload)
-        outcome = attempt(tried, about=broken[0])
+        outcome = run_simulated(tried, about=broken[0])
         if outcome.failed and outcome.property in broken:
-            found = subject.world("", "").found(Drawn(GIVEN, tried, outcome))
+            found = subject.finding(Drawn(GIVEN, tried, outcome))
             return _job(request, subject, replace(found, seed=seed))
     return None

@@ -25,7 +25,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from harness.search.shrink.passes import possible, sooner
-from harness.search.worlds.attempt import Attempt
+from harness.search.worlds.outcome import ScheduleOutcome
 from harness.sim.invariant_checker import Violation
 from harness.sim.producer_invariant import TOO_MUCH
 from harness.sim.run import SimResult, simulate
@@ -58,9 +58,9 @@ _Key = tuple[str, int, str]
 
 def judge_with_endings(
     schedule: Schedule,
-    judge: Callable[[Schedule], tuple[Attempt, SimResult | None]],
-    further: Callable[[Attempt], bool] = lambda outcome: False,
-) -> Iterator[tuple[Schedule, Attempt]]:
+    judge: Callable[[Schedule], ScheduleOutcome],
+    further: Callable[[ScheduleOutcome], bool] = lambda outcome: False,
+) -> Iterator[tuple[Schedule, ScheduleOutcome]]:
     """Judge a schedule. If it violates an internal invariant, judge it with worse endings too
     (faults added after the violation). Yield each schedule with its result. `judge` runs a schedule
     until a violation is visible. Worse endings are also tried if `further` returns True for a
@@ -68,11 +68,11 @@ def judge_with_endings(
     pending: deque[tuple[Schedule, frozenset[_Key]]] = deque([(schedule, frozenset())])
     while pending:
         candidate, known = pending.popleft()
-        outcome, run = judge(candidate)
+        outcome = judge(candidate)
         yield candidate, outcome
         wanted = outcome.internal_violation or further(outcome)
-        if wanted and run is not None and len(known) < MAX_DEPTH:
-            pending += [(worse, known | {key}) for worse, key in _endings(run, known)]
+        if wanted and outcome.result is not None and len(known) < MAX_DEPTH:
+            pending += [(worse, known | {key}) for worse, key in _endings(outcome.result, known)]
 
 
 def worst_endings(schedule: Schedule) -> Iterator[Schedule]:

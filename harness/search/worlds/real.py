@@ -1,4 +1,4 @@
-"""The world of a search on real processes: a system is run under storms and judged, without a page.
+"""A system of real processes as the subject of a search: it is run under storms and judged.
 
 Runs of real processes are not deterministic: a schedule fails if it fails in the majority of `RUNS`
 runs, which end as soon as that is decided."""
@@ -30,9 +30,10 @@ from harness.search.draw.families import POWER_CUT, STORMS_VERSION, Disks
 from harness.search.draw.storms import StormGenerator
 from harness.search.findings import in_words
 from harness.search.jobs import JobProcesses, do_one
-from harness.search.loop import AnySearchJob, Drawn, SearchJob, Shrinks
+from harness.search.search_jobs import AnySearchJob, SearchJob
 from harness.search.shrink.shrinker import REAL_PASSES
-from harness.search.worlds.attempt import Attempt
+from harness.search.worlds.outcome import ScheduleOutcome
+from harness.search.worlds.subject import Drawn, RunFolders, Shrinks, drop
 from harness.systems.external.kept import ClusterKeeper, leaves_no_trace
 from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System
@@ -71,6 +72,11 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
     disks: Disks = "any"
     loss: str = ""
     generator: ClassVar[int] = STORMS_VERSION
+    chunk: ClassVar[int] = 1
+    most_runs: ClassVar[int] = RUNS
+    shrinks: ClassVar[Shrinks] = Shrinks(
+        passes=REAL_PASSES, last_passes=(), rerun=None, tries=SHRINK_TRIES, save_every_s=0.0
+    )
 
     @property
     def name(self) -> str:
@@ -83,11 +89,6 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
         return "+".join((self.system, *(f"{name}={v}" for name, v in self.settings.items())))
 
     @property
-    def chunk(self) -> int:
-        """The number of storms in a job, which is one."""
-        return 1
-
-    @property
     def setup(self) -> Setup:
         """The system, its settings, and the forms of its links and disks."""
         return Setup(system=self.system, settings=self.settings, links=self.links, disk=self.disk)
@@ -95,10 +96,6 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
     def find(self) -> System:
         """Return the system with its settings. Raises UsageError."""
         return self.setup.find()
-
-    def world(self, store: str, run_name: str) -> StormWorld:
-        """Return the world to run schedules in (see `harness.search.loop.Subject`)."""
-        return StormWorld(self, store, run_name)
 
     def longest_s(self, job: AnySearchJob) -> float:
         """Return after how many seconds a job is killed; others than a storm limit each run."""
@@ -113,6 +110,119 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
         recovery_ms = system.limits(system.complete(Cluster())).recovery_ms
         return BESIDE_THE_STORM_S + (schedule.workload.duration_ms + recovery_ms) / 1000
 
+    def runs(
+        self, seed: int, number: int, known: Collection[str], at: RunFolders
+    ) -> Iterator[Drawn]:
+        """Draw a storm and run it, as `Subject` says. The cluster ends with a failure of a
+        bucket that is not `known`."""
+        storm = StormGenerator(self, self.find(), seed).draw(number)
+        job, keeper = self._job(storm.schedule, at), _keeper(at.store)
+        outcome = job.go_on(keeper)
+        if outcome is None:
+            outcome = job.do()
+        elif outcome.failed and self.bucket(outcome) not in known:
+            outcome = dataclasses.replace(outcome, shared=keeper.end())
+        yield Drawn(storm.family, storm.schedule, outcome)
+
+    def run(self, schedule: Schedule, at: RunFolders) -> ScheduleOutcome:
+        """Run a schedule once (see `Subject`), in a process that is killed if it hangs."""
+        _keeper(at.store).end()
+        return self.in_process(schedule, never, at)
+
+    def _job(self, schedule: Schedule, at: RunFolders) -> StormJob:
+        return StormJob(subject=self, schedule=schedule, store=at.store, name=at.run_name)
+
+    def in_process(self, schedule: Schedule, stop: Stop, at: RunFolders) -> ScheduleOutcome:
+        """Run a schedule in a process of its own; it is killed when `stop` returns True."""
+        job, began_s = self._job(schedule, at), time.monotonic()
+        with closing(JobProcesses(1, Path(at.store) / OUTPUT)) as pool:
+            try:
+                outcome: ScheduleOutcome = do_one(job, pool, stop, self.longest_run_s(schedule))
+            except FloodmarkError as error:
+                return _unknown(str(error), time.monotonic() - began_s)
+        return outcome
+
+    def bucket(self, outcome: ScheduleOutcome) -> str:
+        """Return the class of a failure: the first broken property, how many disks lost data, and
+        whether links were faulty. Anomalies differ from run to run, so they are left out, except
+        that records never delivered are another class than records that are gone."""
+        if not outcome.failed:
+            return ""
+        name = outcome.property
+        disks = _DISKS.get(len(outcome.lost_disks), "several disks")
+        links = "bad links" if outcome.on_links else ""
+        under = " and ".join(filter(None, (disks, links))) or _PLAIN
+        undelivered = is_undelivered(name, outcome.broken[name])
+        return f"{name}: {under}{_UNDELIVERED if undelivered else ''}"
+
+    def finding(self, drawn: Drawn) -> Finding:
+        outcome, once, system = drawn.outcome, RunCounts(failed=1, of=1), self.find()
+        schedule = replace(drawn.schedule, name=f"found-{drawn.schedule.name}")
+        safe = system.safe_settings
+        if self.loss and row_of(self.loss).safe is not None:
+            safe = row_of(self.loss).safe or None
+        return Finding(
+            world="real",
+            subject=system.name,
+            version=system.version(),
+            settings=dict(system.settings),
+            links=self.links,
+            disk=self.disk,
+            bucket=self.bucket(outcome),
+            property=outcome.property,
+            anomaly=outcome.broken[outcome.property],
+            sentence=outcome.sentence,
+            family=drawn.family,
+            drawn=schedule,
+            smallest=schedule,
+            faults=in_words(schedule),
+            counts=once,
+            drawn_counts=once,
+            disks=len(outcome.lost_disks),
+            on_links=outcome.on_links,
+            run=outcome.folder,
+            safe_settings=safe,
+            undecided=outcome.shared,
+        )
+
+    def is_alike(self, finding: Finding, outcome: ScheduleOutcome) -> bool:
+        anomaly = outcome.broken.get(finding.property)
+        if not outcome.failed or anomaly is None:
+            return False
+        undelivered = is_undelivered(finding.property, finding.anomaly)
+        if is_undelivered(finding.property, anomaly) != undelivered:
+            return False
+        shown = replace(
+            finding,
+            anomaly=anomaly,
+            disks=len(outcome.lost_disks),
+            on_links=outcome.on_links,
+            run=outcome.folder,
+        )
+        return not self.loss or row_of(self.loss).is_found(shown)
+
+    def complete(
+        self, finding: Finding, folder: Path, form_runs: int, stop: Stop, at: RunFolders
+    ) -> Finding:
+        """Run the finding on the safe configuration, and build its page (see `Subject`)."""
+        finding = replace(finding, safe_runs=tuple(self._safe_runs(finding, stop, at)))
+        if finding.run and not stop():
+            build_page(Path(finding.run), lambda sentence: None)
+        return finding
+
+    def _safe_runs(self, finding: Finding, stop: Stop, at: RunFolders) -> Iterator[SafeRun]:
+        safe = finding.safe_settings
+        if safe is None or safe == finding.settings:
+            return
+        subject = replace(self, settings=safe)
+        for _ in range(SAFE_RUNS):
+            outcome = subject.in_process(finding.smallest, stop, at)
+            if outcome.problem and stop():
+                drop(outcome.folder, at)
+                return
+            sentence = outcome.sentence or outcome.problem
+            yield SafeRun(verdict=outcome.verdict, sentence=sentence, folder=outcome.folder)
+
 
 class StormJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that runs a schedule once on a system; the run folder is `store`/`name`."""
@@ -123,11 +233,11 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     key: str = "storm"
 
-    def do(self) -> Attempt:
+    def do(self) -> ScheduleOutcome:
         """Run the schedule on a new cluster, and judge it here. Call it in the main thread."""
         return self._run(self.subject.setup.resolved(self.schedule))
 
-    def go_on(self, kept: ClusterKeeper) -> Attempt | None:
+    def go_on(self, kept: ClusterKeeper) -> ScheduleOutcome | None:
         """Run the schedule on the cluster that the last job left running. End that cluster if the
         run could not be judged. Return None if the schedule needs a new cluster."""
         system = self.subject.find()
@@ -147,22 +257,22 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
             remove(Path(outcome.folder), Path(self.store))
         return None
 
-    def _run(self, on: Resolved) -> Attempt:
+    def _run(self, on: Resolved) -> ScheduleOutcome:
         run = run_once(RunOrder(self.schedule, on, self.name, Path(self.store), called()))
         if isinstance(run.error, StorageError):
             remove(run.folder, Path(self.store))
             raise run.error
         if run.verdict is None:
             return _unknown(str(run.error), run.seconds, run.folder)
-        made = attempt_in(run.folder, run.verdict, run.seconds)
+        made = outcome_in(run.folder, run.verdict, run.seconds)
         if not made.folder:
             remove(run.folder, Path(self.store))
         return made
 
 
-def _unknown(problem: str, seconds: float, folder: Path | None = None) -> Attempt:
+def _unknown(problem: str, seconds: float, folder: Path | None = None) -> ScheduleOutcome:
     """Return the outcome of a run that could not be made."""
-    return Attempt(
+    return ScheduleOutcome(
         verdict=Verdict.UNKNOWN.value,
         problem=problem,
         seconds=seconds,
@@ -170,12 +280,12 @@ def _unknown(problem: str, seconds: float, folder: Path | None = None) -> Attemp
     )
 
 
-def attempt_in(folder: Path, result: RunResult, seconds: float) -> Attempt:
+def outcome_in(folder: Path, result: RunResult, seconds: float) -> ScheduleOutcome:
     """Return the result of a judged run folder as a search needs it."""
     failed, unknown = result.verdict is Verdict.INVALID, result.verdict is Verdict.UNKNOWN
     lost, on_links = effects(folder)
     broken = result.broken
-    return Attempt(
+    return ScheduleOutcome(
         failed=failed,
         property=next(iter(broken), "") if failed else "",
         broken=broken,
@@ -209,138 +319,3 @@ def effects(folder: Path) -> tuple[tuple[str, ...], bool]:
 def _keeper(store: str) -> ClusterKeeper:
     """Return the keeper of this process, which leaves a cluster running from job to job."""
     return ClusterKeeper(Path(store))
-
-
-class StormWorld:
-    """The `SearchWorld` of a search on real processes."""
-
-    most_runs = RUNS
-    shrinks = Shrinks(
-        passes=REAL_PASSES, last_passes=(), rerun=None, tries=SHRINK_TRIES, save_every_s=0.0
-    )
-
-    def __init__(self, subject: StormSubject, store: str, run_name: str) -> None:
-        self._subject = subject
-        self._system = subject.find()
-        self._store = store
-        self._run_name = run_name
-
-    def runs(self, seed: int, number: int, known: Collection[str]) -> Iterator[Drawn]:
-        """Draw a storm and run it, as `SearchWorld` says. The cluster ends with a failure of a
-        bucket that is not `known`."""
-        storm = StormGenerator(self._subject, self._system, seed).draw(number)
-        outcome = self._job(storm.schedule).go_on(_keeper(self._store))
-        if outcome is None:
-            outcome = self._job(storm.schedule).do()
-        elif outcome.failed and self.bucket(outcome) not in known:
-            outcome = dataclasses.replace(outcome, shared=_keeper(self._store).end())
-        yield Drawn(storm.family, storm.schedule, outcome)
-
-    def attempt(self, schedule: Schedule) -> Attempt:
-        """Run a schedule once (see `SearchWorld`), in a process that is killed if it hangs."""
-        _keeper(self._store).end()
-        return self._in_process(self._job(schedule), never)
-
-    def _job(self, schedule: Schedule, subject: StormSubject | None = None) -> StormJob:
-        return StormJob(
-            subject=subject or self._subject,
-            schedule=schedule,
-            store=self._store,
-            name=self._run_name,
-        )
-
-    def _in_process(self, job: StormJob, stop: Stop) -> Attempt:
-        began_s = time.monotonic()
-        with closing(JobProcesses(1, Path(self._store) / OUTPUT)) as pool:
-            try:
-                made: Attempt = do_one(job, pool, stop, self._subject.longest_run_s(job.schedule))
-            except FloodmarkError as error:
-                return _unknown(str(error), time.monotonic() - began_s)
-        return made
-
-    def bucket(self, outcome: Attempt) -> str:
-        """Return the class of a failure: the first broken property, how many disks lost data, and
-        whether links were faulty. Anomalies differ from run to run, so they are left out, except
-        that records never delivered are another class than records that are gone."""
-        if not outcome.failed:
-            return ""
-        name = outcome.property
-        disks = _DISKS.get(len(outcome.lost_disks), "several disks")
-        links = "bad links" if outcome.on_links else ""
-        under = " and ".join(filter(None, (disks, links))) or _PLAIN
-        undelivered = is_undelivered(name, outcome.broken[name])
-        return f"{name}: {under}{_UNDELIVERED if undelivered else ''}"
-
-    def found(self, drawn: Drawn) -> Finding:
-        outcome, once = drawn.outcome, RunCounts(failed=1, of=1)
-        schedule = replace(drawn.schedule, name=f"found-{drawn.schedule.name}")
-        safe = self._system.safe_settings
-        if self._subject.loss and row_of(self._subject.loss).safe is not None:
-            safe = row_of(self._subject.loss).safe or None
-        return Finding(
-            world="real",
-            subject=self._system.name,
-            version=self._system.version(),
-            settings=dict(self._system.settings),
-            links=self._subject.links,
-            disk=self._subject.disk,
-            bucket=self.bucket(outcome),
-            property=outcome.property,
-            anomaly=outcome.broken[outcome.property],
-            sentence=outcome.sentence,
-            family=drawn.family,
-            drawn=schedule,
-            smallest=schedule,
-            faults=in_words(schedule),
-            counts=once,
-            drawn_counts=once,
-            disks=len(outcome.lost_disks),
-            on_links=outcome.on_links,
-            run=outcome.folder,
-            safe_settings=safe,
-            undecided=outcome.shared,
-        )
-
-    def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
-        anomaly = outcome.broken.get(finding.property)
-        if not outcome.failed or anomaly is None:
-            return False
-        undelivered = is_undelivered(finding.property, finding.anomaly)
-        if is_undelivered(finding.property, anomaly) != undelivered:
-            return False
-        shown = replace(
-            finding,
-            anomaly=anomaly,
-            disks=len(outcome.lost_disks),
-            on_links=outcome.on_links,
-            run=outcome.folder,
-        )
-        return not self._subject.loss or row_of(self._subject.loss).is_found(shown)
-
-    def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
-        """Return the schedule unchanged: not every run fails, so no verdict is expected."""
-        return smallest
-
-    def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
-        """Run the finding on the safe configuration, and build its page (see `SearchWorld`)."""
-        finding = replace(finding, safe_runs=tuple(self._safe_runs(finding, stop)))
-        if finding.run and not stop():
-            build_page(Path(finding.run), lambda sentence: None)
-        return finding
-
-    def _safe_runs(self, finding: Finding, stop: Stop) -> Iterator[SafeRun]:
-        safe = finding.safe_settings
-        if safe is None or safe == finding.settings:
-            return
-        subject = replace(self._subject, settings=safe)
-        for _ in range(SAFE_RUNS):
-            outcome = self._in_process(self._job(finding.smallest, subject), stop)
-            if outcome.problem and stop():
-                self.drop(outcome)
-                return
-            sentence = outcome.sentence or outcome.problem
-            yield SafeRun(verdict=outcome.verdict, sentence=sentence, folder=outcome.folder)
-
-    def drop(self, outcome: Attempt) -> None:
-        if outcome.folder:
-            remove(Path(outcome.folder), Path(self._store))

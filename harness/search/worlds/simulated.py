@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -17,13 +17,14 @@ from harness.search.draw.generator import GENERATOR_VERSION, draw_schedule
 from harness.search.findings import in_words
 from harness.search.grammar.phrases import GRAMMAR_VERSION
 from harness.search.grammar.phrases import draw_schedule as compose_schedule
-from harness.search.loop import AnySearchJob, Drawn, Shrinks
+from harness.search.search_jobs import AnySearchJob
 from harness.search.shrink.explain import explain, write
 from harness.search.shrink.passes import fewer_by_chance
 from harness.search.shrink.real_schedule import real_schedule
 from harness.search.shrink.shrinker import SIMULATED_PASSES
-from harness.search.worlds.attempt import Attempt, attempt, attempted
 from harness.search.worlds.endings import judge_with_endings, rerun_without
+from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
+from harness.search.worlds.subject import Drawn, RunFolders, Shrinks
 from nemesis.faults import KINDS, aliases
 from nemesis.faults.disks import DISK_GROUP
 from nemesis.formats.schedule import Expectation, Schedule
@@ -51,6 +52,14 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     internal: bool = False
     chunk: int = 50
     engine: Engine = "scenarios"
+    most_runs: ClassVar[int] = 1
+    shrinks: ClassVar[Shrinks] = Shrinks(
+        passes=SIMULATED_PASSES,
+        last_passes=(fewer_by_chance,),
+        rerun=rerun_without,
+        tries=SHRINK_TRIES,
+        save_every_s=1.0,
+    )
 
     @property
     def generator(self) -> int:
@@ -61,10 +70,6 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The protocol and its bugs, joined by "+"."""
         return "+".join((self.protocol, *self.bugs))
-
-    def world(self, store: str, run_name: str) -> SimulatedWorld:
-        """Return the world to run schedules in; simulated runs leave no folder."""
-        return SimulatedWorld(self)
 
     def longest_s(self, job: AnySearchJob) -> float:
         """Return after how many seconds a job counts as hung and is killed."""
@@ -78,64 +83,48 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         choose = RandomChoices(rng)
         return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
 
-
-class SimulatedWorld:
-    """The `SearchWorld` of a simulated search. One run of a schedule decides whether it fails."""
-
-    most_runs = 1
-    shrinks = Shrinks(
-        passes=SIMULATED_PASSES,
-        last_passes=(fewer_by_chance,),
-        rerun=rerun_without,
-        tries=SHRINK_TRIES,
-        save_every_s=1.0,
-    )
-
-    def __init__(self, subject: SimulatedSubject) -> None:
-        self._subject = subject
-
-    def runs(self, seed: int, number: int, known: Collection[str]) -> Iterator[Drawn]:
-        first = self._subject.draw(seed, number)
-        for schedule, outcome in judge_with_endings(first, attempted):
+    def runs(
+        self, seed: int, number: int, known: Collection[str], at: RunFolders
+    ) -> Iterator[Drawn]:
+        for schedule, outcome in judge_with_endings(self.draw(seed, number), run_simulated):
             yield Drawn("", schedule, outcome)
 
-    def attempt(self, schedule: Schedule) -> Attempt:
-        return attempt(schedule)
+    def run(self, schedule: Schedule, at: RunFolders) -> ScheduleOutcome:
+        return run_simulated(schedule)
 
-    def bucket(self, outcome: Attempt) -> str:
-        if outcome.failed or not self._subject.internal or not outcome.internal_violation:
+    def bucket(self, outcome: ScheduleOutcome) -> str:
+        if outcome.failed or not self.internal or not outcome.internal_violation:
             return outcome.bucket
         return f"{INTERNAL}: {outcome.internal_violation}"
 
-    def found(self, drawn: Drawn) -> Finding:
-        once = RunCounts(failed=1, of=1)
-        finding = Finding(
-            subject=self._subject.protocol,
-            bucket=self.bucket(drawn.outcome),
-            property=drawn.outcome.property or INTERNAL,
-            sentence=drawn.outcome.sentence,
+    def finding(self, drawn: Drawn) -> Finding:
+        outcome, once = drawn.outcome, RunCounts(failed=1, of=1)
+        broken = outcome.property or INTERNAL
+        about = None if broken == INTERNAL else broken
+        expected = Expectation(verdict="invalid", property=about)
+        return Finding(
+            subject=self.protocol,
+            bucket=self.bucket(outcome),
+            property=broken,
+            sentence=outcome.sentence,
             family=drawn.family,
             drawn=drawn.schedule,
-            smallest=drawn.schedule,
+            smallest=replace(drawn.schedule, name=self.title(broken), expectation=expected),
             faults=in_words(drawn.schedule),
             counts=once,
             drawn_counts=once,
         )
-        return replace(finding, smallest=self.as_file(drawn.schedule, finding))
 
-    def is_alike(self, finding: Finding, outcome: Attempt) -> bool:
+    def title(self, broken: str) -> str:
+        """Return the name of a schedule that breaks a property."""
+        return f"{self.protocol}-{broken}"
+
+    def is_alike(self, finding: Finding, outcome: ScheduleOutcome) -> bool:
         return self.bucket(outcome) == finding.bucket
 
-    def as_file(self, smallest: Schedule, finding: Finding) -> Schedule:
-        """Return the schedule with a name and the expected verdict (see `SearchWorld`)."""
-        about = None if finding.property == INTERNAL else finding.property
-        return replace(
-            smallest,
-            name=f"{smallest.cluster.protocol}-{finding.property}",
-            expectation=Expectation(verdict="invalid", property=about),
-        )
-
-    def complete(self, finding: Finding, folder: Path, form_runs: int, stop: Stop) -> Finding:
+    def complete(
+        self, finding: Finding, folder: Path, form_runs: int, stop: Stop, at: RunFolders
+    ) -> Finding:
         write(explain(finding.smallest, stop), folder / EXPLANATION)
         if finding.property == INTERNAL or not form_runs:
             return finding
@@ -145,9 +134,6 @@ class SimulatedWorld:
             return replace(finding, failing_worlds=0)
         write_whole(folder / REAL, real.schedule.to_pretty_json())
         return replace(finding, failing_worlds=real.failing_worlds)
-
-    def drop(self, outcome: Attempt) -> None:
-        """Do nothing: a simulated run leaves no folder (see `SearchWorld`)."""
 
 
 def disk_faults(text: str) -> tuple[str, ...]:

@@ -12,12 +12,13 @@ from harness.formats.finding import REAL, Finding
 from harness.nightly import corpus
 from harness.nightly.jobs import ReplayJob
 from harness.search import findings
-from harness.search.loop import FinishJob, SearchJob
+from harness.search.search_jobs import FinishJob, SearchJob
 from harness.search.shrink.real_schedule import RealSchedule, slow_motion
 from harness.search.worlds import simulated as simulated_world
 from harness.search.worlds.simulated import INTERNAL, SimulatedSubject
+from harness.search.worlds.subject import RunFolders
 from nemesis.formats.schedule import Schedule, load
-from tests.harness.search.worlds.test_attempt import LOST, bitten
+from tests.harness.search.worlds.test_outcome import LOST, bitten
 
 SUBJECT = SimulatedSubject(protocol="high-watermark", internal=True)
 SEARCH = SearchJob(key="search/0", subject=SUBJECT, seed=0, first=0, count=1000)
@@ -35,7 +36,7 @@ def test_the_finding_of_a_search_becomes_part_of_the_corpus(tmp_path: Path) -> N
         subject=SUBJECT,
         finding=finding,
         tries=30,
-        store=str(tmp_path),
+        place=RunFolders(str(tmp_path)),
         form_runs=0,
         page=True,
     ).do()
@@ -73,7 +74,7 @@ def test_a_failure_that_clients_see_gets_a_form_for_real_processes(
         shrunk=True,
     )
     folder = findings.keep(finding, tmp_path)
-    SUBJECT.world("", "").complete(finding, folder, 10, lambda: True)
+    SUBJECT.complete(finding, folder, 10, lambda: True, RunFolders())
     made = [s.schedule for s in corpus.real(tmp_path) if s.file.startswith(str(tmp_path))]
     assert made == [slow_motion(schedule)] * forms
     assert (folder / REAL).is_file() == bool(forms)

@@ -17,10 +17,11 @@ from harness.formats.journal import JobJournal, Searched, SearchRow, read_rows, 
 from harness.search import findings, table
 from harness.search.draw.generator import GENERATOR_VERSION
 from harness.search.jobs import EndedJob, JobProcesses
-from harness.search.loop import Budget, FinishJob, Search, journal_of
+from harness.search.loop import Budget, Search, journal_of
+from harness.search.search_jobs import FinishJob
 from harness.search.shrink.real_schedule import real_schedule
 from harness.search.spark_jobs import SparkJobs
-from harness.search.worlds.attempt import attempt
+from harness.search.worlds.outcome import run_simulated
 from harness.search.worlds.simulated import SimulatedSubject
 from harness.sim import run
 from harness.sim.invariant_checker import Violation
@@ -86,7 +87,7 @@ def test_a_search_finds_shrinks_and_saves_what_fails_again(tmp_path: Path) -> No
     assert load(folder / DRAWN) == finding.drawn
     assert {README, RECORD, SCHEDULE, EXPLANATION} <= {file.name for file in folder.iterdir()}
     assert finding.bucket in (folder / README).read_text()
-    outcome = attempt(load(folder))
+    outcome = run_simulated(load(folder))
     assert (outcome.bucket, outcome.property) == (finding.bucket, finding.property)
     assert load(folder).expectation.property == "reads-below-hw"
 

@@ -13,12 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from harness.formats.finding import RECORD, STORE_FOLDER, Finding, RunCounts
+from harness.formats.journal import MOST_PROBLEMS
 from harness.runs import run_folder
 from harness.search import findings, table
 from harness.search.draw.families import FAMILIES
 from harness.search.draw.storms import StormGenerator
-from harness.search.loop import MOST_PROBLEMS, MOST_UNKNOWN, Budget, Search, SearchJob, journal_of
-from harness.search.worlds.attempt import Attempt
+from harness.search.loop import MOST_UNKNOWN, Budget, Search, journal_of
+from harness.search.search_jobs import SearchJob
+from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.real import StormJob, StormSubject, effects
 from harness.systems import registry
 from nemesis.faults.dice import Dice
@@ -168,7 +170,7 @@ def storm(monkeypatch: pytest.MonkeyPatch) -> Any:
     return search
 
 
-def cuts_power_and_kills(job: StormJob, run: int) -> Attempt | bool:
+def cuts_power_and_kills(job: StormJob, run: int) -> ScheduleOutcome | bool:
     """Play a planted loss: it needs a power cut, and a kill after it began."""
     cut = next(iter(power_cuts(job.schedule)), None)
     if cut is None:
@@ -203,7 +205,7 @@ class TestFinding:
     def test_records_that_are_only_not_delivered_are_another_class(
         self, storm: Any, tmp_path: Path
     ) -> None:
-        def plan(job: StormJob, run: int) -> Attempt:
+        def plan(job: StormJob, run: int) -> ScheduleOutcome:
             name = "unseen" if len(seen) % 2 else "vanished"
             seen.append(name)
             outcome = loses_a_write(job)
@@ -221,7 +223,7 @@ class TestFinding:
     def test_a_run_that_comes_to_nothing_is_a_problem_and_no_finding(
         self, storm: Any, tmp_path: Path
     ) -> None:
-        broken = Attempt(verdict="unknown", problem="n1 did not start")
+        broken = ScheduleOutcome(verdict="unknown", problem="n1 did not start")
         made = storm(lambda job, run: broken, tmp_path, Budget(schedules=2))
         assert made.kept == {}
         assert made.total.problems == ["n1 did not start"]
@@ -230,7 +232,7 @@ class TestFinding:
     def test_the_first_runs_that_cannot_be_judged_are_kept(
         self, storm: Any, tmp_path: Path
     ) -> None:
-        def plan(job: StormJob, run: int) -> Attempt:
+        def plan(job: StormJob, run: int) -> ScheduleOutcome:
             unknown = {"failed": False, "verdict": "unknown", "problem": job.name}
             return dataclasses.replace(loses_a_write(job), **unknown)
 
@@ -309,7 +311,7 @@ def test_a_find_that_the_time_leaves_undecided_is_named_and_stays(
 ) -> None:
     storms = FakeStorms(lambda job, run: True, monkeypatch)
 
-    def fails_late(job: StormJob) -> Attempt:
+    def fails_late(job: StormJob) -> ScheduleOutcome:
         storms.clock_s += 1000
         return loses_a_write(job)
 

@@ -19,7 +19,7 @@ from tests.support import python_process
 RUNS = """
 import random
 from harness.sim import compiled
-from harness.search.worlds.attempt import attempt
+from harness.search.worlds.outcome import run_simulated
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import draw_schedule
 from harness.sim.run import simulate
@@ -34,7 +34,7 @@ for number, (protocol, bugs) in enumerate(subjects):
     schedule = draw_schedule(RandomChoices(rng), protocol, bugs)
     result = simulate(schedule, seed=number, stop_at="visible")
     print(protocol, *bugs, result.digest, result.events, result.sentence)
-    print(attempt(schedule).bucket)
+    print(run_simulated(schedule).bucket)
 
 told = Workload(clients=1, consumers=1, duration_ms=300, operations=(
     Send(client="c3", at_ms=20, partition="log-0"), Poll(client="c4", at_ms=60, partition="log-0"),

@@ -10,7 +10,7 @@ import pytest
 from checker.engine.local import check_files
 from checker.formats.verdict import RunResult
 from harness.search.catalogue.known_bugs import search_targets
-from harness.search.worlds.bug_world import drawn_schedule
+from harness.search.worlds.known_bug import BugSubject
 from harness.sim import folder
 from harness.sim.run import simulate
 from nemesis import ready_made
@@ -48,7 +48,7 @@ def test_drawn_schedules_are_judged_from_memory_as_from_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     verdicts = Counter(
-        judged_both_ways(drawn_schedule(target, 0, number), monkeypatch).verdict.value
+        judged_both_ways(BugSubject.of(target).draw(0, number), monkeypatch).verdict.value
         for target in TARGETS
         for number in (4, 5)
     )

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import draw_schedule
-from harness.search.worlds.attempt import attempt
+from harness.search.worlds.outcome import run_simulated
 from harness.sim import compiled
 from harness.sim.run import batched_collections, simulate
 from nemesis.draw import draw
@@ -66,7 +66,7 @@ def _storm(seed: int) -> _Run:
 def _experiment(seed: int) -> _Run:
     """Try one schedule of a search."""
     rng = random.Random(f"bench/{seed}")
-    outcome = attempt(draw_schedule(RandomChoices(rng), PROTOCOL))
+    outcome = run_simulated(draw_schedule(RandomChoices(rng), PROTOCOL))
     verdict = "unknown" if outcome.problem else "invalid" if outcome.failed else "valid"
     return _Run(verdict, outcome.virtual_us, outcome.events, 0)
 

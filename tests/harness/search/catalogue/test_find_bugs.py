@@ -18,10 +18,11 @@ from harness.search.catalogue.entries import entries
 from harness.search.catalogue.known_bugs import SearchTarget
 from harness.search.draw.generator import GENERATOR_VERSION
 from harness.search.jobs import EndedJob
-from harness.search.loop import Drawn, FinishJob, SearchJob
 from harness.search.requests import BugSearchRequest
-from harness.search.worlds.attempt import attempt
-from harness.search.worlds.bug_world import BugSubject, BugWorld, drawn_schedule
+from harness.search.search_jobs import FinishJob, SearchJob
+from harness.search.worlds.known_bug import BugSubject
+from harness.search.worlds.outcome import run_simulated
+from harness.search.worlds.subject import Drawn, RunFolders
 from nemesis import ready_made
 from nemesis.formats.schedule import load
 from tests.support.local_pool import LocalPool
@@ -51,14 +52,15 @@ class Canned(LocalPool):
                 row.findings = [replace(found(TARGETS["M19"]), number=job.first + 9)]
             return row
         assert isinstance(job, FinishJob)
-        finding = replace(job.finding, shrunk=True, stability=20)
+        finding = replace(job.finding, shrunk=True)
         return Finished(key=job.key, finding=finding, folder="findings/x")
 
 
 def found(target: SearchTarget) -> Any:
-    schedule = drawn_schedule(target, 0, 0)
-    drawn = Drawn("", schedule, attempt(schedule, stop_at="never", about=target.breaks))
-    return BugWorld(target).found(drawn)
+    subject = BugSubject.of(target)
+    schedule = subject.draw(0, 0)
+    drawn = Drawn("", schedule, run_simulated(schedule, stop_at="never", about=target.breaks))
+    return subject.finding(drawn)
 
 
 def asked(store: Path, **changes: Any) -> BugSearchRequest:
@@ -128,20 +130,19 @@ def test_a_correct_protocol_holds_while_nothing_is_found(tmp_path: Path) -> None
 def test_a_known_bug_is_found_shrunk_and_explained(tmp_path: Path) -> None:
     target = TARGETS["M19"]
     job = SearchJob(
-        key="M19/0/0", subject=BugSubject(target=target), seed=0, first=0, count=100, seconds=0.0
+        key="M19/0/0", subject=BugSubject.of(target), seed=0, first=0, count=100, seconds=0.0
     )
     (finding,) = job.do().findings
     done = FinishJob(
         key="M19/0/finding",
-        subject=BugSubject(target=target),
+        subject=BugSubject.of(target),
         finding=finding,
         tries=60,
-        store=str(tmp_path),
+        place=RunFolders(str(tmp_path)),
         form_runs=0,
     ).do()
-    assert done.finding.stability > 0
     schedule = load(tmp_path / done.folder)
-    assert "reads-below-hw" in attempt(schedule, stop_at="never").broken
+    assert "reads-below-hw" in run_simulated(schedule, stop_at="never").broken
     assert schedule.expectation.property == "reads-below-hw"
     assert (tmp_path / done.folder / "explain.json").is_file()
 
@@ -163,9 +164,9 @@ def test_every_bug_and_every_broken_promise_is_searched_for() -> None:
 def test_a_search_for_liveness_or_metadata_ends_no_run_worse(breaks: str) -> None:
     """The very schedule that a search for lost records would go on from."""
     schedule = ready_made.load("kip-101-scenario-1")
-    assert BugWorld(AT_FAULT).judge(schedule)[0].internal_violation == "candidate-completeness"
+    assert BugSubject.of(AT_FAULT).judge(schedule).internal_violation == "candidate-completeness"
     other = replace(AT_FAULT, breaks=breaks)
-    assert BugWorld(other).judge(schedule)[0].internal_violation == ""
+    assert BugSubject.of(other).judge(schedule).internal_violation == ""
 
 
 @pytest.mark.integration
@@ -173,5 +174,5 @@ def test_a_failure_that_needs_no_bug_does_not_count_for_the_bug() -> None:
     bug = "keep-elr-at-min-isr"
     losing = ready_made.load("kip-101-scenario-1")
     with_bug = replace(losing, cluster=replace(losing.cluster, bugs=(bug,)))
-    assert BugWorld(AT_FAULT).attempt(with_bug).failed
-    assert not BugWorld(replace(AT_FAULT, bug=bug)).attempt(with_bug).failed
+    assert BugSubject.of(AT_FAULT).run(with_bug, RunFolders()).failed
+    assert not BugSubject.of(replace(AT_FAULT, bug=bug)).run(with_bug, RunFolders()).failed

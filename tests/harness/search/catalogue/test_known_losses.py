@@ -16,7 +16,7 @@ from harness.search.catalogue.entries import LossEntry
 from harness.search.catalogue.known_losses import KNOWN_LOSSES, KnownLoss, wanted_losses
 from harness.search.loop import Budget, journal_of
 from harness.search.requests import BugSearchRequest
-from harness.search.worlds.attempt import Attempt
+from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.real import StormJob, StormSubject
 from harness.systems import registry
 from nemesis.formats.schedule import Schedule
@@ -102,9 +102,9 @@ def known(row: KnownLoss, patch: pytest.MonkeyPatch) -> KnownLoss:
 def test_a_failure_that_is_not_the_known_one_hides_no_other_of_its_class(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs: list[Attempt] = []
+    runs: list[ScheduleOutcome] = []
 
-    def plan(job: StormJob, run: int) -> Attempt | bool:
+    def plan(job: StormJob, run: int) -> ScheduleOutcome | bool:
         outcome = loses_a_write(job)
         (Path(outcome.folder) / "told.txt").write_text("yes" if len(runs) == 3 else "")
         runs.append(outcome)
@@ -131,7 +131,7 @@ def test_a_failure_that_is_not_the_known_one_hides_no_other_of_its_class(
 def test_a_smaller_schedule_shows_the_known_loss_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plan(job: StormJob, run: int) -> Attempt:
+    def plan(job: StormJob, run: int) -> ScheduleOutcome:
         cut = any(fault.what == "power-cut" for fault in job.schedule.faults)
         return loses_a_write(job, *(("n1",) if cut else ()))
 
@@ -204,7 +204,7 @@ def test_the_losses_of_one_system_or_of_all_are_asked_for() -> None:
 def test_searches_for_losses_follow_each_other_and_one_finding_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plan(job: StormJob, run: int) -> Attempt | bool:
+    def plan(job: StormJob, run: int) -> ScheduleOutcome | bool:
         return loses_a_write(job) if not job.subject.settings else False
 
     row = KnownLoss(code="one", system=TRIAL, loss="one", disks="none", safe={})

@@ -12,7 +12,7 @@ from harness.formats.finding import Counterfactual, Explanation
 from harness.search.shrink import explain
 from nemesis import ready_made
 from nemesis.faults import Cut
-from tests.harness.search.worlds.test_attempt import kip_101, trickle
+from tests.harness.search.worlds.test_outcome import kip_101, trickle
 from tests.support.snapshot import Snapshot
 
 BOUNCED = kip_101(146)

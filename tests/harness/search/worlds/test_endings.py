@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from checker.formats.anomalies import AGREEMENT
 from harness.search.draw.generator import TIMINGS
-from harness.search.worlds.attempt import attempt, attempted
 from harness.search.worlds.endings import judge_with_endings, rerun_without, worst_endings
+from harness.search.worlds.outcome import run_simulated
 from harness.sim.run import simulate
 from nemesis.faults import Cut, Kill, Pause
 from nemesis.formats.schedule import After, Schedule
@@ -37,7 +37,7 @@ FORGETS = replace(FORGETS, workload=replace(FORGETS.workload, idempotent=True))
 def test_a_worst_ending_makes_clients_see_what_was_wrong_inside(
     schedule: Schedule, violation: str, property_: str
 ) -> None:
-    judged = list(judge_with_endings(schedule, attempted))
+    judged = list(judge_with_endings(schedule, run_simulated))
     assert len(judged) == len({tried.to_json() for tried, _ in judged}), "each is tried once"
     (_, first), *follows = judged
     assert first.internal_violation == violation
@@ -48,14 +48,14 @@ def test_a_worst_ending_makes_clients_see_what_was_wrong_inside(
         assert len(tried.faults) > len(schedule.faults)
         assert sum(isinstance(fault, Kill) for fault in tried.faults) <= 1
         # The same faults harm nobody where the bug is off.
-        assert not attempt(replace(tried, cluster=replace(tried.cluster, bugs=()))).failed
+        assert not run_simulated(replace(tried, cluster=replace(tried.cluster, bugs=()))).failed
 
 
 def test_a_rerun_without_a_fault_gets_another_ending() -> None:
     """The ending of this run waits for a moment that never comes if another fault is left out."""
     harmed = next(
         schedule
-        for schedule, outcome in judge_with_endings(LONELY, attempted)
+        for schedule, outcome in judge_with_endings(LONELY, run_simulated)
         if AGREEMENT in outcome.broken and isinstance(schedule.faults[-1], Kill)
     )
     cut, kill = harmed.faults
@@ -63,11 +63,11 @@ def test_a_rerun_without_a_fault_gets_another_ending() -> None:
     assert kill.after is not None
     never = replace(kill, after=replace(kill.after, nth=1000))
     more = replace(harmed, faults=(needless, cut, never))
-    assert AGREEMENT not in attempt(more).broken
+    assert AGREEMENT not in run_simulated(more).broken
 
     made = list(rerun_without(more, gone=0))
     assert all(needless not in s.faults and len(s.faults) < len(more.faults) for s in made)
-    assert attempt(harmed).bucket in [attempt(schedule).bucket for schedule in made]
+    assert run_simulated(harmed).bucket in [run_simulated(schedule).bucket for schedule in made]
 
 
 def test_a_rerun_without_a_fault_keeps_the_times_of_the_others() -> None:

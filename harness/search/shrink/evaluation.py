@@ -1,74 +1,30 @@
-"""The reliability of a failing schedule in other simulated worlds, and more reliable variants.
+"""The reliability of variants of a failing schedule in other simulated worlds.
 
-Worlds differ in their jitter seed, their latency profile, and how late messages are. `stabilise`
-replaces times by trace events, and keeps the variant that fails under the most jitter seeds.
-`Evaluation` compares variants for real processes, in worlds with less and less regular latency.
-Results are deterministic."""
+Worlds differ in their jitter seed, their latency profile, and how late messages are. `Evaluation`
+compares variants for real processes, in worlds with less and less regular latency. Results are
+deterministic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from harness.search.deadline import Stop, never
-from harness.search.shrink.trigger_candidates import before, trigger_candidates
-from harness.search.worlds.attempt import attempt
+from harness.search.worlds.outcome import run_simulated
 from harness.sim.latency_profile import BUSY_HOST, IDLE_HOST, OVERLOADED_HOST, LatencyProfile
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import Delay
 from nemesis.formats.schedule import Fault, Schedule
 
-FailsAlike = Callable[[Schedule, int], bool]
-"""A function that returns whether a schedule fails in the same way in the world of a seed."""
-
-STABILITY_RUNS: Final = 20
-MESSAGE_DELAY_MS: Final = 2
-MOST_TRIGGERS: Final = 6
 FIRST_SEED: Final = 1000
 
 
-def jittered(schedule: Schedule, delay_ms: int = MESSAGE_DELAY_MS) -> Schedule:
+def jittered(schedule: Schedule, delay_ms: int) -> Schedule:
     """Return the schedule with a random delay of each message of up to twice `delay_ms`."""
     jitter = Delay(on="all", to="all", delay_ms=delay_ms, jitter_ms=delay_ms, at_ms=0)
     # Last, so that the other faults keep their numbers, and their random draws.
     return replace(schedule, faults=(*schedule.faults, jitter))
-
-
-def stability(
-    schedule: Schedule, fails_alike: FailsAlike, times: int = STABILITY_RUNS, *, above: int = -1
-) -> int:
-    """Count the jitter seeds, of `times`, under which the schedule fails in the same way
-    (`fails_alike`). The count ends early when it can no longer exceed `above`."""
-    trying, failed = jittered(schedule), 0
-    for number in range(times):
-        if failed + times - number <= above:
-            break
-        failed += fails_alike(trying, FIRST_SEED + number)
-    return failed
-
-
-def stabilise(
-    schedule: Schedule, events: list[dict[str, Any]], storm_us: int, fails_alike: FailsAlike
-) -> Schedule:
-    """Return the variant of a schedule that fails under the most jitter seeds. Each fault with a
-    fixed time is tried after the last events before it, of the run that traced `events`."""
-    candidates = list(trigger_candidates(events, storm_us))
-    best, best_score = schedule, stability(schedule, fails_alike, STABILITY_RUNS // 2)
-    for index, fault in enumerate(schedule.faults):
-        if fault.at_ms is None:
-            continue
-        at_us = storm_us + fault.at_ms * 1000
-        for trigger in before(candidates, at_us, MOST_TRIGGERS):
-            after = replace(trigger.after, delay_ms=(at_us - trigger.t_us) // 1000)
-            variant = with_fault(best, index, replace(fault, at_ms=None, after=after))
-            if not fails_alike(variant, variant.workload.seed):
-                continue
-            score = stability(variant, fails_alike, STABILITY_RUNS // 2, above=best_score)
-            if score > best_score:
-                best, best_score = variant, score
-    return best
 
 
 def with_fault(schedule: Schedule, index: int, fault: Fault) -> Schedule:
@@ -137,9 +93,9 @@ class Evaluation:
         return self._known[key]
 
     def _run(self, schedule: Schedule, under: Conditions) -> bool:
-        outcome = attempt(schedule, under.seed, latency=under.latency)
+        outcome = run_simulated(schedule, under.seed, latency=under.latency)
         if outcome.failed and self._broken not in outcome.broken:
-            outcome = attempt(schedule, under.seed, latency=under.latency, stop_at="never")
+            outcome = run_simulated(schedule, under.seed, latency=under.latency, stop_at="never")
         return self._broken in outcome.broken
 
     def failing_worlds(self, schedule: Schedule, *, above: int = -1) -> int:

@@ -1,4 +1,4 @@
-"""One run of a schedule, and its result as a search needs it. Runs in the simulated world are made
+"""The outcome of one run of a schedule as a search needs it. Runs in the simulated world are made
 here, runs of real processes in `harness.search.worlds.real`."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from node.formats.errors import FloodmarkError
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """The result of one run of a schedule.
+class ScheduleOutcome:
+    """The outcome of one run of a schedule.
 
     `failed`: clients, traces or logs show a violation. `internal_violation` names the first
     violated invariant that is not visible to them, "" if there is none; data could have been lost
@@ -30,7 +30,8 @@ class Attempt:
 
     For real processes only: `lost_disks` are the nodes that lost unsynced writes, `on_links` says
     that a fault on links took effect. `folder` is the run folder if the run failed or could not be
-    judged, else "". `shared`: the cluster had had other storms before."""
+    judged, else "". `shared`: the cluster had had other storms before. `result` is the simulated
+    run, None for real processes and for a run that could not be made."""
 
     failed: bool = False
     internal_violation: str = ""
@@ -48,9 +49,10 @@ class Attempt:
     on_links: bool = False
     folder: str = ""
     shared: bool = False
+    result: SimResult | None = field(default=None, compare=False, repr=False)
 
 
-def attempt(
+def run_simulated(
     schedule: Schedule,
     seed: int | None = None,
     *,
@@ -58,37 +60,28 @@ def attempt(
     exempt: Callable[[AffectedMessage], bool] | None = None,
     latency: LatencyProfile = IDEAL,
     about: str = "",
-) -> Attempt:
+) -> ScheduleOutcome:
     """Run a schedule in the simulated world until clients, traces or logs show a violation, or to
     its end. If several properties break, `bucket`, `property` and `sentence` are about `about` if
-    it is among them, else about the first. The result follows from the schedule and `seed`, by
+    it is among them, else about the first. The outcome follows from the schedule and `seed`, by
     default that of its workload. `exempt` and `latency` are as in `simulate`."""
     world = schedule.workload.seed if seed is None else seed
     try:
         result = simulate(schedule, seed=world, stop_at=stop_at, exempt=exempt, latency=latency)
     except FloodmarkError as error:
-        return Attempt(problem=str(error))
-    return attempt_of(result, about)
+        return ScheduleOutcome(problem=str(error))
+    return outcome_of(result, about)
 
 
-def attempted(schedule: Schedule) -> tuple[Attempt, SimResult | None]:
-    """Run a schedule as `attempt` does. Return result and run (None if it cannot be made)."""
-    try:
-        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
-    except FloodmarkError as error:
-        return Attempt(problem=str(error)), None
-    return attempt_of(result), result
-
-
-def attempt_of(result: SimResult, about: str = "") -> Attempt:
-    """Return the result of a simulated run as a search needs it; `about` as in `attempt`."""
+def outcome_of(result: SimResult, about: str = "") -> ScheduleOutcome:
+    """Return the outcome of a simulated run; `about` as in `run_simulated`."""
     broken = visibly_broken(result)
     failure = failure_of(result, about if about in broken else "")
     # A run with few operations, or with faults without a target, is not unknown here.
     unknown = any(
         p.verdict is Verdict.UNKNOWN and p.property != EXERCISE for p in result.checked.properties
     )
-    return Attempt(
+    return ScheduleOutcome(
         failed=failure is not None,
         internal_violation=next((b.invariant for b in result.violations if not b.visible), ""),
         bucket="" if failure is None else failure.bucket,
@@ -100,4 +93,5 @@ def attempt_of(result: SimResult, about: str = "") -> Attempt:
         events=result.events,
         # A run that ended at a violation leaves reads open, so its checks may be unknown.
         problem=result.sentence if unknown and failure is None else "",
+        result=result,
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.search.draw.generator import TIMINGS
-from harness.search.worlds.attempt import attempt
+from harness.search.worlds.outcome import run_simulated
 from nemesis.faults import Cut, Kill, PowerCut
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 
@@ -43,7 +43,7 @@ def bitten() -> list[tuple[Schedule, str]]:
         for seed in (7, 8)
         for partitions in (1, 2)
     ]
-    return [(copy, outcome.bucket) for copy in copies if (outcome := attempt(copy)).failed]
+    return [(copy, outcome.bucket) for copy in copies if (outcome := run_simulated(copy)).failed]
 
 
 def test_copies_of_one_failure_fall_into_one_bucket() -> None:
@@ -69,7 +69,7 @@ POWER = [PowerCut(on=f"n{i}", at_ms=300, keep_percent=0, for_ms=10) for i in (1,
 def test_bugs_that_work_differently_do_not_share_a_bucket(
     bug: str, faults: list[Fault], bucket: str
 ) -> None:
-    outcome = attempt(trickle(*faults, protocol="kafka", bugs=(bug,)))
+    outcome = run_simulated(trickle(*faults, protocol="kafka", bugs=(bug,)))
     assert outcome.failed
     assert bucket in outcome.bucket
     assert outcome.bucket != f"{LOST}: cut:own-high-watermark"

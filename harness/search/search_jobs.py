@@ -1,0 +1,157 @@
+"""The jobs of a search: draw and run schedules, decide a doubtful failure, finish a finding."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.formats.finding import Finding
+from harness.formats.journal import Finished, Searched, add_to
+from harness.search import deadline, findings
+from harness.search.shrink.real_schedule import MOST_RUNS
+from harness.search.shrink.trials import Saver, shrink
+from harness.search.worlds.outcome import ScheduleOutcome
+from harness.search.worlds.subject import Drawn, RunFolders, Subject, drop
+from harness.sim.run import batched_collections
+
+MOST_BUCKETS: Final = 100
+"""The largest number of buckets that a search shrinks: more means a plainly broken protocol."""
+SHARED: Final = "storm {} failed on a cluster that others had before: {} "
+NOT_AGAIN: Final = f"{SHARED}On {{}} new ones it did not"
+
+
+class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that runs up to `count` schedules of a seed from number `first` on, for at most
+    `seconds` (0: no limit), until one fails in a way whose bucket is not in `known`. Up to
+    `unknown` folders of runs that cannot be judged are kept."""
+
+    key: str
+    subject: Subject
+    seed: int
+    first: int
+    count: int
+    known: tuple[str, ...] = ()
+    unknown: int = 0
+    seconds: float = 0.0
+    place: RunFolders = RunFolders()
+
+    def do(self) -> Searched:
+        subject, began_s = self.subject, time.process_time()
+        row = _row(self.key, subject, self.seed, self.first)
+        known, is_late = set(self.known), deadline.after(self.seconds)
+        with batched_collections():
+            for number in range(self.first, self.first + self.count):
+                for drawn in subject.runs(self.seed, number, known, self.place):
+                    bucket = subject.bucket(drawn.outcome)
+                    count(row, drawn.outcome, "" if drawn.outcome.shared else bucket)
+                    if bucket and bucket not in known and len(known) < MOST_BUCKETS:
+                        known.add(bucket)
+                        place = {"seed": self.seed, "number": number}
+                        row.findings.append(replace(subject.finding(drawn), **place))
+                    elif _is_unknown(drawn.outcome) and len(row.unknown_runs) < self.unknown:
+                        row.unknown_runs.append(drawn.outcome.folder)
+                    else:
+                        drop(drawn.outcome.folder, self.place)
+                row.schedules += 1
+                if row.findings or is_late():
+                    break
+        row.core_s = round(time.process_time() - began_s, 2)
+        return row
+
+
+class DecideJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that runs an undecided finding on new clusters until it fails on one. If it never does,
+    its first run is one that could not be judged."""
+
+    key: str
+    subject: Subject
+    finding: Finding
+    place: RunFolders
+
+    def do(self) -> Searched:
+        subject, finding = self.subject, self.finding
+        row = _row(self.key, subject, finding.seed, finding.number)
+        for _ in range(subject.most_runs):
+            outcome = subject.run(finding.drawn, self.place)
+            bucket = subject.bucket(outcome)
+            count(row, outcome, bucket)
+            if bucket:
+                shown = subject.finding(Drawn(finding.family, finding.drawn, outcome))
+                row.findings.append(replace(shown, seed=finding.seed, number=finding.number))
+                return row
+            drop(outcome.folder, self.place)
+        row.unknown_runs.append(finding.run)
+        row.add_problem(NOT_AGAIN.format(finding.number, finding.sentence, row.runs))
+        return row
+
+
+class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that shrinks and completes a finding, for at most `seconds` (0: no limit). The finding
+    is saved in the store of its place meanwhile; without a store it is only shrunk. `form_runs`
+    limits the search for a form for real processes, `page` asks for a page."""
+
+    key: str
+    subject: Subject
+    finding: Finding
+    seconds: float = 0.0
+    tries: int = 0
+    place: RunFolders = RunFolders()
+    form_runs: int = MOST_RUNS
+    page: bool = False
+
+    def do(self) -> Finished:
+        subject, place, store = self.subject, self.place, Path(self.place.store)
+        is_late = deadline.after(self.seconds)
+        save = Saver(store, subject.shrinks.save_every_s) if place.store else None
+        # Shrinking gets one half of the time, the rest what follows.
+        until = deadline.after(self.seconds / 2)
+        finding = self.finding
+        if not finding.shrunk:
+            finding = shrink(finding, subject, place, stop=until, save=save, tries=self.tries)
+        if save is None:
+            return Finished(key=self.key, finding=finding)
+        folder = findings.keep(finding, store)
+        finding = subject.complete(finding, folder, self.form_runs, is_late, place)
+        findings.keep(finding, store)
+        page = findings.build_page(folder) if self.page else None
+        return Finished(
+            key=self.key,
+            finding=finding,
+            folder=str(folder.relative_to(store)),
+            page="" if page is None else str(page.relative_to(store)),
+        )
+
+
+AnySearchJob = SearchJob | DecideJob | FinishJob
+
+
+def _row(key: str, subject: Subject, seed: int, first: int) -> Searched:
+    """Return the row of a job that has not run anything yet."""
+    generator = subject.generator
+    return Searched(key=key, protocol=subject.name, seed=seed, first=first, generator=generator)
+
+
+def _is_unknown(outcome: ScheduleOutcome) -> bool:
+    """Return whether a run left a folder and could not be judged."""
+    return bool(outcome.folder) and not outcome.failed
+
+
+def count(row: Searched, outcome: ScheduleOutcome, bucket: str) -> None:
+    """Add the result of one run to a row; `bucket` is "" if the run did not fail."""
+    row.runs += 1
+    row.virtual_us += outcome.virtual_us
+    row.events += outcome.events
+    row.run_seconds += outcome.seconds
+    if outcome.verdict:
+        add_to(row.verdicts, outcome.verdict)
+    for name in outcome.fault_coverage:
+        add_to(row.fault_coverage, name)
+    if outcome.problem:
+        row.add_problem(outcome.problem)
+    if bucket:
+        row.failures += 1
+        add_to(row.buckets, bucket)
