@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple
 
+import msgspec
+
 from harness.formats.history import Op
 from harness.formats.run_info import GroupPromise
 
@@ -310,18 +312,22 @@ def few(lines: Iterable[Op], promise: GroupPromise) -> set[str]:
 def of_states(text: bytes) -> set[str]:
     """Return the anomalies of the states of groups that replicas keep."""
     lines = [json.loads(line) for line in text.splitlines()]
+    keyed = msgspec.json.encode
     log = [line for line in lines if "record" in line]
     found = set()
     for state in (line for line in lines if "live" in line):
-        made: dict[str, int] = {}
-        for line in log:
+        made: dict[bytes, int] = {}
+        for line in sorted(log, key=lambda line: line.get("offset", -1)):
             if line["offset"] < state["applied"]:
-                made[line["record"]["key"]] = line["record"]["value"]
-        if {k: v for k, v in made.items() if v is not None} != dict(state["live"]):
+                made[keyed(line["record"]["key"])] = line["record"]["value"]
+        told = {keyed(key): value for key, value in state["live"]}
+        if {k: v for k, v in made.items() if v is not None} != told:
             found.add("replay-differs")
-    for one, two in product(lines, lines):
+    replicas = [line for line in lines if "position" in line]
+    for one, two in product(replicas, replicas):
         same = all(one.get(name) == two.get(name) for name in ("group", "partition", "applied"))
-        if same and "position" in one and "position" in two and one["position"] != two["position"]:
+        kept = [(each["position"], sorted(each.get("pending", ()))) for each in (one, two)]
+        if same and kept[0] != kept[1]:
             found.add("group-replicas-differ")
     return found
 

@@ -6,24 +6,51 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from harness.formats.group_state import GroupRecord, GroupState
 from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, Send
 from harness.formats.run_info import GroupPromise
 
 P: Final = "log-0"
 WAIT_US: Final = 50_000
-ACKS: Final = GroupPromise(kind="acks", counts=True, ack_wait_ms=50, redelivery_ms=50)
+LIMIT: Final = 3
+ACKS: Final = GroupPromise(
+    kind="acks", counts=True, order="first", ack_wait_ms=50, redelivery_ms=50
+)
+LIMITED: Final = replace(ACKS, max_deliver=LIMIT)
 POSITIONS: Final = GroupPromise(
-    kind="positions", fenced=True, exclusive=True, epochs_rise=True, order="owner", redelivery_ms=50
+    kind="positions",
+    fenced=True,
+    fenced_reads=True,
+    exclusive=True,
+    epochs_rise=True,
+    order="owner",
+    redelivery_ms=50,
+    rebalance_ms=100,
 )
 PLANTS: Final = {
-    "acks": {"forget": "acked-redelivered", "drop": "not-redelivered", "skip": "undelivered"},
+    "acks": {
+        "forget": "acked-redelivered",
+        "drop": "not-redelivered",
+        "skip": "undelivered",
+        "recount": "delivery-count",
+        "hold": "delivery-order",
+        "ahead": "position-ahead",
+    },
+    "limited": {"exceed": "over-delivered"},
     "positions": {
         "forget": "commit-lost",
         "zombie": "zombie-commit",
         "twice": "double-ownership",
         "skip": "group-skip",
         "restart": "epoch-back",
+        "ahead": "position-ahead",
+        "phantom": "position-phantom",
+        "back": "position-back",
+        "leave": "group-stuck",
     },
+    "states": {"replay": "replay-differs", "replica": "group-replicas-differ"},
 }
 
 
@@ -62,13 +89,19 @@ class History:
             known = Send(partition=P, value=value, offset=offset)
             self.op("send", "ok", inv, end, sends=(sent,), said={"sends": (known,)})
 
+    def fetch(self, offset: int, inv: int, end: int, **more: Any) -> None:
+        """Add a fetch that is told this position of the group."""
+        at = (GroupPosition(partition=P, offset=offset),)
+        self.op("position", "ok", inv, end, **{"member": "x", **more}, said={"positions": at})
+
     def numbered(self) -> list[Op]:
         """Return the lines in the order of time."""
         return sorted(self.lines, key=lambda line: line.t_us)
 
 
-def queue(seed: int, plant: str = "") -> tuple[list[Op], bool]:
-    """Return a history of a queue with acks, and whether what was planted can be seen in it."""
+def queue(seed: int, plant: str = "", limit: int = -1) -> tuple[list[Op], bool]:
+    """Return a history of a queue with acks, which delivers a record at most `limit` times, and
+    whether what was planted can be seen in it."""
     h = History(f"queue {seed} {plant}")
     rng = h.rng
     records: list[int] = []
@@ -79,7 +112,8 @@ def queue(seed: int, plant: str = "") -> tuple[list[Op], bool]:
     tried: set[int] = set()
     seen: set[int] = set()
     held: list[tuple[int, int]] = []  # offset and when the poll that returned it ended
-    begun, shown = 0, False
+    answered: dict[int, list[int]] = {}  # by offset, the counts that polls were told
+    begun, late, forgotten, shown = 0, -1, -1, False
 
     def poll(final: bool) -> list[int]:
         nonlocal begun
@@ -93,12 +127,16 @@ def queue(seed: int, plant: str = "") -> tuple[list[Op], bool]:
         for at in given:
             times[at] = times.get(at, 0) + 1
             due[at] = h.now + WAIT_US
+            if 0 <= limit <= times[at]:
+                due.pop(at)
             runs.append(DeliveredRun(records[at], 1, at, -1, times[at]))
         if not final and rng.random() < 0.1:
             h.op("poll", "info", inv, end, member=f"m{rng.randint(1, 3)}")
             return []
         held.extend((at, end) for at in given)
         seen.update(given)
+        for at in given:
+            answered.setdefault(at, []).append(times[at])
         said = {"deliveries": (Delivered(partition=P, records=tuple(runs)),)} if runs else {}
         member = "d" if final else f"m{rng.randint(1, 3)}"
         h.op("poll", "ok", inv, end, member=member, final=final, said=said)
@@ -125,7 +163,8 @@ def queue(seed: int, plant: str = "") -> tuple[list[Op], bool]:
 
     for step in range(rng.randint(60, 120)):
         h.now += rng.randint(500, 6_000)
-        match rng.choices(("send", "poll", "ack", "nack", "crash"), (4, 3, 4, 1, 0.3))[0]:
+        actions = ("send", "poll", "ack", "nack", "crash", "position")
+        match rng.choices(actions, (4, 3, 4, 1, 0.3, 0.3))[0]:
             case "send":
                 records.append(len(records) + 100)
                 h.send(records[-1], len(records) - 1)
@@ -135,12 +174,15 @@ def queue(seed: int, plant: str = "") -> tuple[list[Op], bool]:
                 settle(*held.pop(rng.randrange(len(held))), f)
             case "crash":
                 h.op("crash", "ok", h.now, h.now + 1, member=f"m{rng.randint(1, 3)}")
+            case "position":
+                kept = [at for at in range(len(records)) if at in due or at >= begun or at == late]
+                h.fetch(min(kept, default=len(records)), *h.around())
         if plant and step > 45 and not shown:
             if plant == "forget" and (lost := [at for at in sorted(acked) if at in settled]):
                 settled.discard(lost[-1])
                 due[lost[-1]] = h.now
                 h.now += 100_000  # what gave it back or polls it began long ago
-                shown = not any(line.f == "nack" for line in h.lines)
+                forgotten, shown = lost[-1], True
             if plant == "drop" and (gone := [a for a in due if a in seen and a not in tried]):
                 due.pop(gone[0])
                 held[:] = [(at, since) for at, since in held if at != gone[0]]
@@ -150,7 +192,22 @@ def queue(seed: int, plant: str = "") -> tuple[list[Op], bool]:
                 begun += 1
                 ok = (line for line in h.lines if line.type == "ok" and line.f == "send")
                 shown = any(line.sends[0].value == lost_value for line in ok)
+            if plant == "hold" and begun < len(records):
+                late, begun, shown = begun, begun + 1, True
     h.now += 200_000
+    open_ = [at for at in due if at in answered]
+    if plant == "recount" and open_:
+        times[open_[0]], due[open_[0]], shown = 0, h.now, True
+    full = [at for at, told in answered.items() if len(told) == limit and at not in settled]
+    if plant == "exceed" and full:
+        due[full[0]], shown = h.now, True
+    if late >= 0:
+        due[late] = h.now
+        shown = any(at > late and 1 in told for at, told in answered.items())
+    untried = [at for at in due if at in answered and at not in tried]
+    if plant == "ahead" and untried:
+        h.fetch(untried[0] + 1, h.now, h.now + 1)
+        h.now, shown = h.now + 10, True
     quiet_until = h.now + 100_000 + 1
     while h.now < quiet_until:
         given = poll(final=True)
@@ -160,7 +217,8 @@ def queue(seed: int, plant: str = "") -> tuple[list[Op], bool]:
         if given or due or begun < len(records):
             quiet_until = h.now + 110_000
         h.now += 20_000
-    return h.numbered(), shown
+    back = (line.deliveries[0].records[0].offset for line in h.lines if line.f == "nack")
+    return h.numbered(), shown and forgotten not in back
 
 
 def coordinator(seed: int, plant: str = "") -> tuple[list[Op], bool]:
@@ -168,7 +226,7 @@ def coordinator(seed: int, plant: str = "") -> tuple[list[Op], bool]:
     h = History(f"coordinator {seed} {plant}")
     rng = h.rng
     count, epoch, owner, position, shown = 0, 0, "", -1, False
-    confirmed: list[int] = []
+    confirmed: list[tuple[int, str]] = []
     known: dict[str, tuple[int, int, int]] = {}  # by member: epoch, where it reads on, when ready
     for step in range(rng.randint(80, 140)):
         h.now += rng.randint(500, 6_000)
@@ -184,7 +242,12 @@ def coordinator(seed: int, plant: str = "") -> tuple[list[Op], bool]:
                 h.now += 100_000
             epoch += 1
             h.op("join", "ok", h.now, h.now + 10, member=owner, said={"epoch": epoch})
-            start = max(position, 0)
+            start, told = max(position, 0), position
+            mine = [at for at, member in confirmed if member != owner]
+            if planting and plant == "back" and position in mine[-1:]:
+                before = [at for at in mine if at != position and not _perhaps(h, at)]
+                told, shown = (before[-1], True) if before else (told, False)
+            h.fetch(told, h.now + 12, h.now + 15, member=owner, epoch=epoch)
             twice = planting and plant == "twice"
             for member in (owner, "m9") if twice else (owner,):
                 at = (GroupPosition(partition=P, offset=start),)
@@ -232,29 +295,70 @@ def coordinator(seed: int, plant: str = "") -> tuple[list[Op], bool]:
             h.op("commit", how, inv, end, member=member, epoch=own, positions=where)
             position = at if works else position
             if how == "ok":
-                confirmed.append(at)
+                confirmed.append((at, member))
             known[member] = own, at, end + 1
     h.now += 200_000
-    if plant == "forget" and len(set(confirmed)) > 1 and position == confirmed[-1]:
-        earlier = [at for at in confirmed if at != position]
+    stated = [at for at, _ in confirmed]
+    failed = {line.op for line in h.lines if line.type == "fail"}
+    commits = (line for line in h.lines if line.f == "commit" and line.op not in failed)
+    asked = {line.positions[0].offset for line in commits}
+    if plant == "ahead":
+        position, shown = max(asked, default=-1) + 1, True
+    if plant == "phantom" and (between := {*range(max(asked, default=0))} - asked):
+        position, shown = min(between), True
+    if plant == "forget" and len(set(stated)) > 1 and position == stated[-1]:
+        earlier = [at for at in stated if at != position]
         position, shown = earlier[-1], not _perhaps(h, earlier[-1])
     end_us = h.now + 60_000
     member, at, epoch = "d", max(position, 0), epoch + 1
     h.op("join", "ok", h.now, h.now + 1, member=member, said={"epoch": epoch})
     start_at = (GroupPosition(partition=P, offset=at),)
     assign = {"member": member, "epoch": epoch, "partitions": (P,)}
-    h.op("assign", "ok", h.now + 2, h.now + 3, **assign, said={"positions": start_at})
-    fetched = (GroupPosition(partition=P, offset=position),)
-    h.op(
-        "position", "ok", h.now + 4, h.now + 5, member="x", final=True, said={"positions": fetched}
-    )
+    if plant == "leave":
+        for each in sorted(known):
+            h.op("leave", "ok", h.now, h.now + 1, member=each)
+        end_us, shown = h.now + 120_000, any(_placed(h, at) for at in range(count))
+    else:
+        h.op("assign", "ok", h.now + 2, h.now + 3, **assign, said={"positions": start_at})
+    h.fetch(position, h.now + 4, h.now + 5, final=True)
     while h.now < end_us:
         h.now += 20_000
         runs = (DeliveredRun(at + 100, count - at, at),) if at < count else ()
         given = {"deliveries": (Delivered(partition=P, records=runs),)} if runs else {}
         h.op("poll", "ok", h.now, h.now + 1, member=member, final=True, said=given)
-        end_us, at = (h.now + 60_000, count) if runs else (end_us, at)
+        end_us, at = (max(end_us, h.now + 60_000), count) if runs else (end_us, at)
     return h.numbered(), shown
+
+
+def states(seed: int, plant: str = "") -> tuple[list[GroupState], bool]:
+    """Return a log of a coordinator, what live states are after parts of it, and what replicas
+    keep of a group after as much; and whether what was planted can be seen."""
+    rng = random.Random(f"states {seed} {plant}")
+    log = [
+        GroupRecord(["offset", "g", f"p{rng.randint(0, 3)}"], rng.choice([None, n, n + 1]))
+        for n in range(rng.randint(5, 40))
+    ]
+    lines = [GroupState(offset=n, record=record) for n, record in enumerate(log)]
+    for node in ("n1", "n2", "n3"):
+        applied = rng.randint(1, len(log))
+        made = {record.key[2]: record for record in log[:applied]}
+        live = [(r.key, r.value) for r in made.values() if r.value is not None]
+        if node == "n2" and plant == "replay":
+            key, value = live.pop() if live else (["offset", "g", "p9"], -1)
+            live += [(key, value + 1)] if rng.random() < 0.5 or value < 0 else []
+        rng.shuffle(live)
+        lines.append(GroupState(node=node, applied=applied, live=tuple(live)))
+    for node in ("n1", "n2", "n3"):
+        applied = rng.randint(1, 2)
+        pending = tuple((at, 1) for at in range(applied, applied + 3))
+        position, of = applied * 7, {"group": "g", "partition": P, "applied": applied}
+        lines.append(GroupState(node=node, position=position, pending=pending, **of))
+    last = lines[-1]
+    if plant == "replica":
+        other = replace(last, node="n4", position=last.position + 1)
+        lines.append(other if rng.random() < 0.5 else replace(last, node="n4", pending=()))
+    rng.shuffle(lines)
+    return lines, bool(plant)
 
 
 def _placed(h: History, offset: int) -> bool:
