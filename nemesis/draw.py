@@ -15,6 +15,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
+from harness.formats.history import GROUP_PREFIX
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import KINDS, FaultKind, aliases, storm_kinds
 from nemesis.formats.schedule import MAX_FAULTS, Cluster, Fault, Workload
@@ -78,6 +81,17 @@ def draw(
     dice = Dice(cluster, workload, random.Random(f"storm/{seed}"), links, maps=maps)
     storm = _Storm(dice, workload.duration_ms, chosen)
     return tuple(sorted(storm.faults(), key=lambda fault: fault.at_ms or 0))
+
+
+def at_groups(faults: Sequence[Fault], seed: str) -> tuple[Fault, ...]:
+    """Return the faults, of which half of those on the leader of a partition are on the leader of
+    the group that consumes it."""
+    rng, found = random.Random(seed), []
+    for fault in faults:
+        on = str(getattr(fault, "on", ""))
+        moves = on.startswith("leader:") and rng.random() < 0.5
+        found.append(replace(fault, on=on.replace(":", f":{GROUP_PREFIX}", 1)) if moves else fault)
+    return tuple(found)
 
 
 class _Storm:

@@ -15,7 +15,7 @@ from harness.systems.disks import choose, kinds_on_disks
 from harness.systems.interface import System
 from harness.systems.setup import Resolved, kinds_of, setup_of
 from nemesis import ready_made
-from nemesis.draw import draw, expand
+from nemesis.draw import at_groups, draw, expand
 from nemesis.faults import aliases, kinds_on
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
@@ -69,6 +69,7 @@ def requested(request: RunRequest) -> tuple[Schedule, Resolved]:
         kinds = _kinds(request, cluster, system, links)
         abilities = system.link_abilities(links) or HUB
         faults = draw(cluster, workload, kinds, workload.seed, abilities, maps=system.simulated)
+        faults = at_groups(faults, f"{workload.seed}") if system.has_members else faults
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
     # Before a folder is made: a fault may need a tool that this machine lacks.

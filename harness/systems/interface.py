@@ -283,6 +283,11 @@ class System:
         connections."""
         return None
 
+    @property
+    def has_members(self) -> bool:
+        """Whether members of a group consume what clients send."""
+        return False
+
     def workload(self, workload: Workload) -> Workload:
         """Return a workload, changed so that this system can take it."""
         return workload

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
 from nemesis import ready_made
-from nemesis.draw import draw, expand
-from nemesis.faults import KINDS, ClockRate, aliases, storm_kinds
+from nemesis.draw import at_groups, draw, expand
+from nemesis.faults import KINDS, ClockRate, Kill, aliases, storm_kinds
 from nemesis.faults.link_fault import KIND_GROUPS
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, check, parse
 from node.formats.errors import UsageError
@@ -231,3 +232,12 @@ def test_a_fault_that_is_made_in_code_has_the_bounds_of_one_that_is_read() -> No
 def test_faults_must_be_a_list(faults: object) -> None:
     with pytest.raises(UsageError, match="faults"):
         parse(msgspec.json.encode({"floodmark_schedule": 1, "faults": faults}))
+
+
+def test_half_of_the_faults_on_a_leader_may_be_on_that_of_a_group() -> None:
+    faults = tuple(Kill(on="leader:log-0", at_ms=at) for at in range(100))
+    moved = at_groups((*faults, Kill(on="n1", at_ms=0)), "seed")
+    assert moved == at_groups((*faults, Kill(on="n1", at_ms=0)), "seed")
+    assert Counter(f.on for f in moved if isinstance(f, Kill))["n1"] == 1
+    on_group = [f for f in moved if isinstance(f, Kill) and f.on == "leader:group:log-0"]
+    assert 30 < len(on_group) < 70

@@ -18,7 +18,7 @@ from harness.search.worlds.changes import (
     draw_changes,
 )
 from harness.systems.interface import System
-from nemesis.draw import expand
+from nemesis.draw import at_groups, expand
 from nemesis.faults import KINDS, aliases, kinds_on
 from nemesis.faults.dice import Dice
 from nemesis.formats.schedule import Cluster, Expectation, Fault, Schedule, Workload, check
@@ -81,6 +81,8 @@ class StormGenerator:
             cluster = cluster_for(self._offered, cluster)
         else:
             family, faults = draw_faults(parts, dice, seed)
+        if system.has_members:
+            faults = at_groups(faults, f"{self._seed}/{number}")
         schedule = Schedule(
             name=f"{system.short_name}-{family}".lower(),
             cluster=cluster,

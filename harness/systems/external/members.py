@@ -62,6 +62,7 @@ class GroupMembers:
         self.promise = promise if promise is not None else GroupPromise()
         self.record_bytes = record_bytes
         self.working = True
+        self._crash_every_s = max(CRASH_EVERY_S, adapter.failover_ms / 1000 + CRASH_EVERY_S / 2)
         self._seed = seed
         self._names = count(1)
         self._late: set[asyncio.Task[None]] = set()
@@ -71,13 +72,14 @@ class GroupMembers:
         rng = random.Random(f"{self._seed}/member/{number}")
         while self.working:
             member = Member(self, f"m{next(self._names)}", number)
-            until = time.monotonic() + rng.uniform(0.5, 1.5) * CRASH_EVERY_S
+            until = time.monotonic() + rng.uniform(0.5, 1.5) * self._crash_every_s
             if await member.join():
                 while self.working and time.monotonic() < until:
                     polled = await member.poll(rng.randint(1, MOST_AT_ONCE))
                     if polled is not None:
                         self._settle(member, polled.deliveries, rng)
                     await asyncio.sleep(rng.uniform(0, 2 * PAUSE_S))
+                await member.fetch()
                 await member.go("crash" if self.working else "leave")
             await asyncio.sleep(PAUSE_S)
 
@@ -119,7 +121,7 @@ class GroupMembers:
                 since = time.monotonic()
             if polled is None and not await member.join():
                 break
-        await member.fetch()
+        await member.fetch(final=True)
         await member.go("leave")
 
     async def close(self) -> None:
@@ -257,14 +259,14 @@ class Member:
             type_: OpType = "ok" if confirmed else "info"
             self.group.write(replace(op, t_us=now_us(), type=type_, error=error))
 
-    async def fetch(self) -> None:
-        """Fetch the position of the group in every partition, at the end of the run."""
+    async def fetch(self, *, final: bool = False) -> None:
+        """Fetch the position of the group in every partition; `final` at the end of the run."""
         if self.connection is None:
             return
         arguments = (self.connection, GROUP, self.group.partitions, SETTLE_S)
         fetch = self.group.adapter.positions
         op, found, how = await self._do(
-            "position", fetch, *arguments, timeout_s=SETTLE_S, final=True
+            "position", fetch, *arguments, timeout_s=SETTLE_S, final=final
         )
         if how == "ok":
             stated: Mapping[str, Position] = found

@@ -196,6 +196,10 @@ class ExternalSystem(System):
                 there = ", ".join(self.adapter.operations)
                 raise UsageError(f"{where}: '{fault.action}' is none of {there}")
 
+    @property
+    def has_members(self) -> bool:
+        return self._made.group_members > 0
+
     def workload(self, workload: Workload) -> Workload:
         return msgspec.structs.replace(workload, batch=1, batch_most=0)
 
