@@ -90,7 +90,7 @@ class History:
             self.op("send", "ok", inv, end, sends=(sent,), said={"sends": (known,)})
 
     def fetch(self, offset: int, inv: int, end: int, **more: Any) -> None:
-        """Add a fetch that is told this position of the group."""
+        """Add a fetch that states this position of the group."""
         at = (GroupPosition(partition=P, offset=offset),)
         self.op("position", "ok", inv, end, **{"member": "x", **more}, said={"positions": at})
 
