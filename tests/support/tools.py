@@ -75,6 +75,10 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
         server_of("kafka"),
         "pip install '.[kafka]' in a clone of floodmark, then floodmark systems get kafka",
     ),
+    "liftbridge": (
+        server_of("liftbridge"),
+        "pip install '.[liftbridge]' in a clone of floodmark, then floodmark systems get liftbridge",
+    ),
     "mount": (file_systems, "be root on a machine that can mount file systems"),
     "nats": (server_of("nats"), "pip install '.[nats]' in a clone of floodmark"),
     "node": (program("node"), "apt-get install nodejs"),

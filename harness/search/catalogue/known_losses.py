@@ -86,6 +86,23 @@ KNOWN_LOSSES: Final = (
     KnownLoss(
         code="rabbitmq-stale-log", system="rabbitmq", loss="a stale log", disks="one", lost_disks=1
     ),
+    KnownLoss(
+        code="liftbridge-fallback",
+        system="liftbridge",
+        loss="a follower falls back to its old high watermark",
+        settings={"min_isr": "2"},
+        told=("output/*.txt", "Failed to fetch last offset for leader epoch"),
+        safe={},
+    ),
+    KnownLoss(
+        code="liftbridge-one-disk",
+        system="liftbridge",
+        loss="an empty log leads",
+        settings={"min_isr": "2"},
+        disks="one",
+        lost_disks=1,
+        safe={},
+    ),
     KnownLoss(code="postgres-promotion", system="postgres", loss="a standby lags as it leads"),
 )
 """The rows of the table, in its order."""

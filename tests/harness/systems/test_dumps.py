@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.systems import rabbitmq
+from harness.systems import liftbridge, rabbitmq
 
 
 def chunk(offset: int, *payloads: bytes) -> bytes:
@@ -32,3 +32,21 @@ def test_a_damaged_segment_of_rabbitmq_is_refused(tmp_path: Path) -> None:
             segment.write_bytes(data)
             with pytest.raises((ValueError, struct.error)):
                 list(rabbitmq._records(segment))
+
+
+def test_a_log_of_liftbridge_is_read_to_its_high_watermark(tmp_path: Path) -> None:
+    values = [b"a", b"", b"d" * 40]
+    messages = [b"crc." + b"\0\0" + struct.pack(">ii", -1, len(v)) + v + b"\0\0" for v in values]
+    sets = [struct.pack(">qqqi", at, 0, 1, len(m)) + m for at, m in enumerate(messages)]
+    (tmp_path / "00000000000000000000.log").write_bytes(b"".join(sets))
+    mark = tmp_path / "replication-offset-checkpoint"
+    mark.write_text("2")
+    assert list(liftbridge.records(tmp_path)) == list(enumerate(values))
+    mark.write_text("1")
+    with pytest.raises(ValueError, match="offset 2: torn, or not committed"):
+        list(liftbridge.records(tmp_path))
+    mark.write_text("2")
+    for missing in range(1, len(sets[2])):
+        (tmp_path / "00000000000000000000.log").write_bytes(b"".join(sets)[:-missing])
+        with pytest.raises(ValueError, match="torn|damaged"):
+            list(liftbridge.records(tmp_path))
