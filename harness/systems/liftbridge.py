@@ -33,7 +33,7 @@ clustering:
 """
 
 
-class Connection:
+class Channels:
     """Channels to nodes by address, of which requests go to the one that answered first."""
 
     def __init__(self, address: str = "") -> None:
@@ -79,9 +79,9 @@ class Liftbridge(adapter.Adapter):
         words = "the ack is sent only after all members of the ISR have stored it"
         return Promise(words=words, source="https://liftbridge.io/docs/concepts.html")
 
-    async def connect(self, client: str, nodes: Nodes) -> Connection:
+    async def connect(self, client: str, nodes: Nodes) -> Channels:
         for node in nodes:
-            connection = Connection(node.dial("client"))
+            connection = Channels(node.dial("client"))
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await connection.metadata()
                 return connection
@@ -98,7 +98,7 @@ class Liftbridge(adapter.Adapter):
                 stream.replicationFactor = copies
                 await connection.at().CreateStream(stream, timeout=5)
 
-    async def send(self, connection: Connection, record: Record) -> int | None:
+    async def send(self, connection: Channels, record: Record) -> int | None:
         request = api.PublishRequest(stream=record.partition, value=record.payload)
         request.ackPolicy = {0: api.NONE, 1: api.LEADER, -1: api.ALL}[record.acks]
         try:
@@ -109,7 +109,7 @@ class Liftbridge(adapter.Adapter):
             raise
         return told.ack.offset if record.acks else None
 
-    async def read(self, c: Connection, partition: str, offset: int, limit_s: float) -> LogSlice:
+    async def read(self, c: Channels, partition: str, offset: int, limit_s: float) -> LogSlice:
         told = await c.metadata(partition)
         leader = told.streamMetadata[0].partitions[0].leader
         (leads,) = (c.at(f"{node.host}:{node.port}") for node in told.brokers if node.id == leader)
@@ -130,7 +130,7 @@ class Liftbridge(adapter.Adapter):
         return LogSlice(found, end, leader)
 
     async def probe(self, me: Node) -> dict[str, Roles]:
-        async with contextlib.aclosing(Connection(me.listen("client"))) as connection:
+        async with contextlib.aclosing(Channels(me.listen("client"))) as connection:
             told = await connection.metadata()
         parts = {stream.name: stream.partitions[0] for stream in told.streamMetadata}
         led = {name: part for name, part in parts.items() if part.leader == me.name}

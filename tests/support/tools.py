@@ -77,7 +77,7 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     ),
     "liftbridge": (
         server_of("liftbridge"),
-        "pip install '.[liftbridge]' in a clone of floodmark, then floodmark systems get liftbridge",
+        "pip install '.[liftbridge]' in a clone of floodmark; floodmark systems get liftbridge",
     ),
     "mount": (file_systems, "be root on a machine that can mount file systems"),
     "nats": (server_of("nats"), "pip install '.[nats]' in a clone of floodmark"),

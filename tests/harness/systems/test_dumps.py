@@ -48,5 +48,5 @@ def test_a_log_of_liftbridge_is_read_to_its_high_watermark(tmp_path: Path) -> No
     mark.write_text("2")
     for missing in range(1, len(sets[2])):
         (tmp_path / "00000000000000000000.log").write_bytes(b"".join(sets)[:-missing])
-        with pytest.raises(ValueError, match="torn|damaged"):
+        with pytest.raises(ValueError, match=r"torn|damaged"):
             list(liftbridge.records(tmp_path))
