@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from harness.formats.history import GROUP_PREFIX
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import KINDS, FaultKind, aliases, storm_kinds
+from nemesis.faults.messages import for_protocol
 from nemesis.formats.schedule import MAX_FAULTS, Cluster, Fault, Workload
 from nemesis.links.abilities import HUB, LinkAbilities
 from node.formats.errors import UsageError, unknown_name
@@ -80,7 +81,8 @@ def draw(
         return ()
     dice = Dice(cluster, workload, random.Random(f"storm/{seed}"), links, maps=maps)
     storm = _Storm(dice, workload.duration_ms, chosen)
-    return tuple(sorted(storm.faults(), key=lambda fault: fault.at_ms or 0))
+    drawn = sorted(storm.faults(), key=lambda fault: fault.at_ms or 0)
+    return tuple(for_protocol(fault, cluster.protocol) for fault in drawn)
 
 
 def at_groups(faults: Sequence[Fault], seed: str) -> tuple[Fault, ...]:

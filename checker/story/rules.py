@@ -19,7 +19,7 @@ from node.formats.event_text import Event, offsets
 
 ALL: Final = -1
 EVERYTHING: Final = 2**62
-_VOTED: Final = frozenset({"quorum", "quorum-naive"})
+_VOTED: Final = frozenset({"quorum", "quorum-naive", "quorum-push"})
 
 
 class BrokenRule(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from nemesis.faults.dice import Dice, Spot
 from nemesis.faults.kind import ONE_NODE, Drawing, Site
@@ -14,6 +15,7 @@ from nemesis.faults.words import target, wanted
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Milliseconds, Workload, wrong_match
 from nemesis.formats.fault import Fault, Percent
 from nemesis.links.rule import LinkRule
+from node.core.protocol import REGISTRY
 from node.formats import trace
 from node.formats.messages import MESSAGE_FIELDS, MESSAGE_KINDS
 
@@ -229,6 +231,28 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
         late += f" ± {self.jitter_ms} ms" if self.jitter_ms else ""
         matching = f" with {fields}" if fields else ""
         return f"{self.action.capitalize()} {share}{most}{which}{matching}{late}"
+
+
+_PUSHED: Final = {
+    "fetch-response": "append-entries",
+    "fetch": "append-entries-response",
+    "begin-epoch": "append-entries",
+}
+
+
+def for_protocol(fault: Fault, protocol: str) -> Fault:
+    """Return a drawn fault for a protocol: where leaders push, a rule about fetches of followers is
+    about the messages that do their work."""
+    rules = REGISTRY.get(protocol)
+    of_clients = isinstance(fault, _Messages) and "c" in (_side(fault.on), _side(fault.to))
+    if rules is None or not rules.pushes or not isinstance(fault, _Messages) or of_clients:
+        return fault
+    kinds = tuple(dict.fromkeys(_PUSHED.get(kind, kind) for kind in fault.kinds))
+    if not isinstance(fault, Link):
+        return replace(fault, kinds=kinds)
+    known = {field for kind in kinds or MESSAGE_KINDS for field in MESSAGE_FIELDS[kind]}
+    match = {name: value for name, value in fault.match.items() if name in known}
+    return replace(fault, kinds=kinds, match=match)
 
 
 def _side(target: str) -> str:

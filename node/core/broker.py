@@ -37,6 +37,8 @@ from node.formats.errors import DamagedStore, WireError
 from node.formats.messages import (
     AlterPartitionResponse,
     AnyMessage,
+    AppendEntries,
+    AppendResponse,
     BeginQuorumEpoch,
     ControllerRequest,
     EpochEndRequest,
@@ -203,6 +205,12 @@ class Broker:
             case EpochEndResponse(partition=name):
                 if r := self._replica(name):
                     follower.on_epoch_end(ctx, r, source, message)
+            case AppendEntries(partition=name):
+                if quorum := self._quorum(name):
+                    quorum.on_append(ctx, source, message, body)
+            case AppendResponse(partition=name):
+                if quorum := self._quorum(name):
+                    quorum.on_append_response(ctx, source, message)
             case PartitionNotification(partition=name):
                 if r := self._replica(name):
                     idle.on_notification(ctx, r, source)

@@ -217,6 +217,10 @@ class Bugs:
         "log-matching", "records are appended by their index; what precedes them is not compared",
         "the high-water mark pattern, literally",
         rules={"truncation": Truncation.NONE, "appends_by_index": True})] = False
+    cut_to_request: Annotated[bool, KnownBug("R5", "quorum-push", "no-lost-acknowledged-write",
+        "cut-committed",
+        "a follower cuts its log to where an append request begins: a late one takes newer records",
+        "Raft's 5.3, rule left out: entries that a follower has are not conflicts")] = False
     ack_before_commit: Annotated[bool, KnownBug("R6", "quorum", "no-lost-acknowledged-write",
         "forgot-synced", "an acknowledgement leaves before the leader's own append is on its disk",
         "etcd #14370")] = False

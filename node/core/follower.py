@@ -10,8 +10,11 @@ All functions have the step's context `ctx` and the replica `r`. See docs/protoc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from node.core import batch as batches
 from node.core import idle, leader_reports, retention, truncation
+from node.core.batch import BatchView
 from node.core.context import Context
 from node.core.epochs import EpochEnd, truncation_target
 from node.core.image import check_payload
@@ -49,14 +52,14 @@ def prepare(ctx: Context, r: Replica) -> None:
         _repair(ctx, r)
     r.fetching.asking = truncation.epoch_to_ask(r)
     if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.log.leo:
-        _truncate(ctx, r, r.hw, "own-high-watermark")
+        truncate(ctx, r, r.hw, "own-high-watermark")
 
 
 def proceed(ctx: Context, r: Replica) -> None:
     """Ask the leader where an epoch ends if that is still to be known, else send a fetch."""
     if truncation.falls_back(r):
         r.fetching.asking = None
-        _truncate(ctx, r, r.hw, "own-high-watermark")
+        truncate(ctx, r, r.hw, "own-high-watermark")
     if r.fetching.asking is not None:
         truncation.ask(ctx, r, r.fetching.asking)
     else:
@@ -78,7 +81,7 @@ def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndRespon
         reason = "leader-high-watermark"
     elif response.end_offset == UNDEFINED:
         reason = "own-high-watermark"
-    _truncate(ctx, r, cut.target, reason)
+    truncate(ctx, r, cut.target, reason)
     r.fetching.failures = 0
     r.fetching.heard_us = ctx.now_us
     r.fetching.asking = cut.again
@@ -165,12 +168,12 @@ def on_response(
         if bugs.no_local_lookup:
             target = diverging.end
         r.fetching.cut = True
-        if not _truncate(ctx, r, target, "diverging-epoch"):
+        if not truncate(ctx, r, target, "diverging-epoch"):
             _back_off(ctx, r)
             return True
     else:
         try:
-            _append(ctx, r, data)
+            append(ctx, r, _fetched(ctx, r, data))
         except WireError as error:
             ctx.trace(REFUSED, r.partition, kind="fetch-response", source=source, reason=str(error))
             _back_off(ctx, r)
@@ -189,18 +192,21 @@ def on_response(
     return True
 
 
-def _append(ctx: Context, r: Replica, data: bytes) -> None:
-    """Append the leader's batches; each must start exactly at the log end, epochs never falling."""
-    if not data:
-        return
-    fetched = batches.split(data)
+def _fetched(ctx: Context, r: Replica, data: bytes) -> Sequence[BatchView]:
+    """Return the batches of a response that are to be appended."""
+    fetched = batches.split(data) if data else []
     if r.partition == METADATA_PARTITION:
         for one in fetched:
             check_payload(one.payload)
     if fetched and r.bugs.cut_on_every_answer:
-        _truncate(ctx, r, fetched[0].base_offset, "answer")
+        truncate(ctx, r, fetched[0].base_offset, "answer")
     if r.protocol.appends_by_index:
         fetched = [one for one in fetched if one.end > r.log.leo]
+    return fetched
+
+
+def append(ctx: Context, r: Replica, fetched: Sequence[BatchView]) -> None:
+    """Append the leader's batches; each must start exactly at the log end, epochs never falling."""
     if not fetched:
         return
     r.log.append_as_follower(fetched)
@@ -238,7 +244,7 @@ def _repair(ctx: Context, r: Replica) -> None:
     retention.trace_emptied(ctx, r, start)
 
 
-def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
+def truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
     """Cut the log, and lower the high watermark to its end. Return whether anything was cut: if
     not, the next fetch would be the same, and is sent after a pause."""
     before, start = r.log.leo, r.log.start
@@ -276,7 +282,7 @@ def _on_error(ctx: Context, r: Replica, response: FetchResponse) -> None:
         fetch(ctx, r, r.leader)
         return
     if response.error is Error.OFFSET_OUT_OF_RANGE and 0 <= response.log_end < r.log.leo:
-        _truncate(ctx, r, response.log_end, "out-of-range")
+        truncate(ctx, r, response.log_end, "out-of-range")
         fetch(ctx, r, r.leader)
         return
     _back_off(ctx, r)

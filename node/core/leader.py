@@ -60,6 +60,7 @@ def resign(ctx: Context, r: Replica) -> None:
     r.data_waiters.clear()
     if not r.bugs.keep_peer_state:
         r.peers.clear()
+    r.pushes.clear()
     r.pending_alter = None
     r.maximal_isr = ()
     r.leso = -1

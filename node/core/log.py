@@ -224,6 +224,11 @@ class Log:
         """Return the leader epoch of the record at `offset` (start <= offset < leo)."""
         return self._epochs[bisect_right(self._ends, offset)]
 
+    def epoch_before(self, offset: int) -> int:
+        """Return the leader epoch of the record before `offset` (start <= offset <= leo), deleted
+        or not; -1 if there never was one."""
+        return self.epoch_at(offset - 1) if offset > self.start else self.begins.epoch
+
     def _load_start(self) -> None:
         key = START_KEY + self.partition
         try:

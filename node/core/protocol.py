@@ -24,6 +24,7 @@ class Truncation(Enum):
     EPOCH_OFFSET = "as v0, but the leader always knows: the first epoch above, or its log end"
     EPOCH_END_V1_LOWEST = "as before; below the first epoch, its start (KAFKA-7415)"
     ON_FETCH = "every fetch carries the last epoch, the answer the diverging one (KIP-595)"
+    ON_APPEND = "every append names the record before it; a conflicting entry cuts the log (Raft)"
 
 
 class Commit(Enum):
@@ -90,7 +91,8 @@ class Protocol:
     `elr`: eligible leader replicas are kept while the ISR is below MinISR, and the high watermark
     stands still then; without it the last member never leaves the ISR (before KIP-966).
     `sends_hw_at_once`: a waiting follower's fetch is answered when the high watermark moves, not
-    only with the next data or at the end of its wait. `random_first_leader`: a new partition is led
+    only with the next data or at the end of its wait. `pushes`: the leader sends records to its
+    followers, which do not fetch. `random_first_leader`: a new partition is led
     by any of its replicas, not by the first. `epochs_are_offsets`: partition epoch and leader epoch
     are the metadata offset of the record that changed them; otherwise each change adds one.
     `clean_only`: `expected` is for synced writes (flush interval 0) and clean elections only. The
@@ -121,6 +123,7 @@ class Protocol:
     below_min_isr: BelowMinIsr = BelowMinIsr.REFUSE
     elr: bool = False
     sends_hw_at_once: bool = False
+    pushes: bool = False
     random_first_leader: bool = False
     epochs_are_offsets: bool = False
     clean_only: bool = False
@@ -220,6 +223,13 @@ QUORUM: Final = Protocol(
     hw_only_rises=True,
     expected=_ALL_HOLD,
 )
+QUORUM_PUSH: Final = replace(
+    QUORUM,
+    name="quorum-push",
+    citation="the high-water mark pattern with Raft's rules, by push: AppendEntries",
+    truncation=Truncation.ON_APPEND,
+    pushes=True,
+)
 QUORUM_NAIVE: Final = Protocol(
     name="quorum-naive",
     citation="the high-water mark pattern, literally: the log end counts, cuts go to the HW",
@@ -239,7 +249,10 @@ QUORUM_NAIVE: Final = Protocol(
 METADATA_PROTOCOL: Final = QUORUM
 """The metadata partition is always replicated by votes, under every protocol."""
 
-_PROTOCOLS: Final = (HIGH_WATERMARK, KIP_101, KIP_279, KAFKA, LIFTBRIDGE, QUORUM, QUORUM_NAIVE)
+_PROTOCOLS: Final = (
+    *(HIGH_WATERMARK, KIP_101, KIP_279, KAFKA, LIFTBRIDGE),
+    *(QUORUM, QUORUM_NAIVE, QUORUM_PUSH),
+)
 REGISTRY: Final = {p.name: p for p in _PROTOCOLS}
 """Protocols that data partitions can be run under."""
 

@@ -13,8 +13,9 @@ from typing import Annotated, Final, Literal, TypeVar
 import msgspec
 
 from node.core import batch as batches
-from node.core import follower, leader
+from node.core import follower, leader, push
 from node.core.context import Context
+from node.core.epochs import EpochEnd
 from node.core.high_watermark import advance_hw
 from node.core.image import NO_LEADER, LeaderRecord, encode_records
 from node.core.leader import append
@@ -23,6 +24,8 @@ from node.core.replica import NEVER, Replica, trace_damage
 from node.core.serve import refuse_fetch
 from node.formats.errors import DamagedStore
 from node.formats.messages import (
+    AppendEntries,
+    AppendResponse,
     BeginQuorumEpoch,
     Error,
     FetchRequest,
@@ -158,7 +161,11 @@ class Quorum:
         self._fetch(ctx)
 
     def _fetch(self, ctx: Context) -> None:
-        """Fetch from the leader; while none is known, from each voter in turn."""
+        """Fetch from the leader; while none is known, from each voter in turn. If the leader
+        pushes, wait for it."""
+        if self.r.protocol.pushes:
+            self.r.fetching.deadline_us = NEVER
+            return
         to = self.r.leader
         if to in (NO_LEADER, ctx.node):
             self.r.fetching.asking = None
@@ -223,8 +230,13 @@ class Quorum:
         self._announce(ctx)
 
     def _announce(self, ctx: Context) -> None:
-        """Announce the term to the voters that have not fetched in it; repeated until they have."""
+        """Announce the term to the voters that have not fetched in it; repeated until they have. A
+        leader that pushes sends all of them a heartbeat, as long as it leads."""
         r = self.r
+        if r.protocol.pushes:
+            push.serve(ctx, r, beat=True)
+            self._announce_us = ctx.now_us + 2 * ctx.retry_us
+            return
         waiting = [v for v in self.voters if v != ctx.node and v not in r.peers]
         for voter in waiting:
             ctx.send(voter, BeginQuorumEpoch(partition=r.partition, term=r.leader_epoch))
@@ -313,14 +325,51 @@ class Quorum:
 
     def on_begin_epoch(self, ctx: Context, source: str, request: BeginQuorumEpoch) -> None:
         """Follow the leader of a term that is not older than this node's."""
+        self._accept_leader(ctx, source, request.term, "begin-epoch")
+
+    def _accept_leader(self, ctx: Context, source: str, term: int, kind: str) -> bool:
+        """Follow a voter that says that it leads `term`; return whether it may."""
         r = self.r
-        if request.term < r.leader_epoch or source not in self.voters:
-            return
-        if r.role == "leader" and request.term == r.leader_epoch:
+        if term < r.leader_epoch or source not in self.voters:
+            return False
+        if r.role == "leader" and term == r.leader_epoch:
             # Impossible, unless a bug forgets votes; then the trace has both leaders.
-            ctx.trace(REFUSED, r.partition, kind="begin-epoch", source=source, reason="I lead it")
-        elif request.term > r.leader_epoch or r.leader != source:
-            self._follow(ctx, request.term, source)
+            ctx.trace(REFUSED, r.partition, kind=kind, source=source, reason="I lead it")
+            return False
+        if term > r.leader_epoch or r.leader != source:
+            self._follow(ctx, term, source)
+        return True
+
+    def on_append(
+        self, ctx: Context, source: str, request: AppendEntries, body: bytes | None
+    ) -> None:
+        """Take the records that a leader pushes; a leader of an older term learns this one."""
+        r = self.r
+        if not r.protocol.pushes:
+            return
+        if self._accept_leader(ctx, source, request.leader_epoch, "append-entries"):
+            push.on_append(ctx, r, source, request, body)
+            self._hear_leader(ctx)
+        elif source in self.voters and r.role != "leader":
+            push.answer(ctx, r, source, request, matched=False, found=EpochEnd(-1, 0))
+
+    def on_append_response(self, ctx: Context, source: str, response: AppendResponse) -> None:
+        """Count a follower's log, and send it more; a newer term ends this leadership."""
+        r = self.r
+        if source not in self.voters:
+            return
+        if response.leader_epoch > r.leader_epoch:
+            self._follow(ctx, response.leader_epoch, NO_LEADER)
+        elif r.role == "leader" and r.protocol.pushes:
+            push.on_response(ctx, r, source, response)
+            advance_hw(ctx, r)
+            push.serve(ctx, r)
+
+    def _hear_leader(self, ctx: Context) -> None:
+        self._leader_heard_us = ctx.now_us
+        self._reset_election(ctx)
+        if self._out_until:
+            self._come_back(ctx)
 
     def on_fetch(self, ctx: Context, source: str, request: FetchRequest) -> None:
         """Answer the fetch of a voter or an observer; a newer term in it ends this leadership."""
@@ -358,10 +407,7 @@ class Quorum:
             return
         heard = follower.on_response(ctx, r, source, response, body)
         if heard and response.error is Error.NONE:
-            self._leader_heard_us = ctx.now_us
-            self._reset_election(ctx)
-            if self._out_until:
-                self._come_back(ctx)
+            self._hear_leader(ctx)
 
     # -- time -----------------------------------------------------------------------------------
 

@@ -44,6 +44,14 @@ class Peer:
 
 
 @dataclass(slots=True)
+class Push:
+    """The next offset that a leader sends to a follower, and the high watermark that it sent."""
+
+    next: int
+    hw: int = -1
+
+
+@dataclass(slots=True)
 class PendingAlter:
     """The ISR proposal that a leader has in flight. `expected` is the partition epoch that it leads
     to if it is accepted."""
@@ -121,6 +129,7 @@ class Replica:
     maximal_isr: tuple[str, ...] = ()
     pending_alter: PendingAlter | None = None
     peers: dict[str, Peer] = field(default_factory=dict)
+    pushes: dict[str, Push] = field(default_factory=dict)
     acks: deque[PendingAck] = field(default_factory=deque)
     follower_waits: dict[str, PendingFetch] = field(default_factory=dict)
     consumer_waits: dict[tuple[str, int], PendingFetch] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from node.core.context import Context
 from node.core.log_start import LogStart
 from node.core.replica import Replica
-from node.formats.messages import FetchResponse
+from node.formats.messages import AppendEntries, FetchResponse
 from node.formats.trace import DELETED, METADATA_PARTITION
 
 
@@ -39,7 +39,7 @@ def start_of(r: Replica) -> tuple[int, str]:
     return begins.epoch, begins.chain.hex()
 
 
-def restart(ctx: Context, r: Replica, response: FetchResponse) -> bool:
+def restart(ctx: Context, r: Replica, response: FetchResponse | AppendEntries) -> bool:
     """Return whether the response says that the leader has deleted this follower's next record; if
     so, drop the log and start over at the leader's log start."""
     if response.before_start is None or response.log_start <= r.leo:

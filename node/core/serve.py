@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.core import idle, retention
+from node.core import idle, push, retention
 from node.core.api import Mark
 from node.core.context import Context
 from node.core.replica import PendingFetch, Replica
@@ -56,6 +56,8 @@ def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
     consumers after the high watermark moved."""
     if followers:
         idle.notify(ctx, r)
+    if r.protocol.pushes:
+        push.serve(ctx, r)
     if r.follower_waits and (followers or r.protocol.sends_hw_at_once):
         waits = list(r.follower_waits.values())
         r.follower_waits.clear()

@@ -50,7 +50,9 @@ _DERIVED: Final[dict[str, tuple[str, ...]]] = {
 }
 """Fields that follow from others, or from the configuration: canonical values leave them out."""
 
-_UNORDERED: Final = frozenset({"peers", "_heard_us", "_must_apply", "applied", "_leaves_at"})
+_UNORDERED: Final = frozenset(
+    {"peers", "pushes", "_heard_us", "_must_apply", "applied", "_leaves_at"}
+)
 """Tables that are read by key only, so that the order of their entries does not matter."""
 
 _SOON_US: Final = NEVER >> 1

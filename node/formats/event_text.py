@@ -151,6 +151,7 @@ _TRUNCATES_TO: Final = {
     "own-high-watermark": "its own high watermark",
     "leader-high-watermark": "its leader's high watermark",
     "offset-for-leader-epoch": "the end of its last epoch on the leader",
+    "conflicting-entry": "the first record that its leader has in another epoch",
     "diverging-epoch": "where it diverges from its leader's log",
     "out-of-range": "its leader's log end",
     "damaged": "what is not damaged on its disk",

@@ -146,6 +146,35 @@ HW_ONLY: Final = -1
 """Version of the question whose answer is the leader's high watermark."""
 
 
+class AppendEntries(Message, frozen=True, kw_only=True, tag="append-entries"):
+    """Records of a leader for a follower, from `offset` on (in the body; none in a heartbeat).
+    `last_epoch` is that of the record before `offset` (-1: there never was one), `hw` the leader's
+    high watermark. If the follower lacks records that are deleted, `before_start` is as in
+    `FetchResponse`."""
+
+    partition: PartitionName
+    leader_epoch: Epoch
+    offset: Position
+    last_epoch: Epoch
+    hw: Position
+    log_start: Position = 0
+    before_start: tuple[Epoch, PrefixHash] | None = None
+
+
+class AppendResponse(Message, frozen=True, kw_only=True, tag="append-entries-response"):
+    """The answer of a follower in `leader_epoch`; `request_epoch` echoes the request. If its log
+    `matched`, it is the leader's below `end`. Otherwise it may be that below `end`, before which
+    its record has `epoch`. An `observer` is not counted."""
+
+    partition: PartitionName
+    leader_epoch: Epoch
+    request_epoch: Epoch
+    matched: bool
+    epoch: Epoch = -1
+    end: Position = 0
+    observer: bool = False
+
+
 class PartitionNotification(Message, frozen=True, kw_only=True, tag="partition-notification"):
     """A notice to a sleeping follower (idle wait) that its leader has new records."""
 
@@ -373,6 +402,8 @@ AnyMessage = (
     | FetchResponse
     | EpochEndRequest
     | EpochEndResponse
+    | AppendEntries
+    | AppendResponse
     | PartitionNotification
     | ReportLeader
     | ProduceRequest

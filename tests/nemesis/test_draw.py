@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from nemesis import ready_made
 from nemesis.draw import at_groups, draw, expand
 from nemesis.faults import KINDS, ClockRate, Kill, aliases, storm_kinds
 from nemesis.faults.link_fault import KIND_GROUPS
+from nemesis.faults.messages import Link, for_protocol
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, check, parse
 from node.formats.errors import UsageError
 from node.formats.messages import AnyMessage
@@ -241,3 +243,16 @@ def test_half_of_the_faults_on_a_leader_may_be_on_that_of_a_group() -> None:
     assert Counter(f.on for f in moved if isinstance(f, Kill))["n1"] == 1
     on_group = [f for f in moved if isinstance(f, Kill) and f.on == "leader:group:log-0"]
     assert 30 < len(on_group) < 70
+
+
+def test_where_leaders_push_a_rule_about_fetches_is_about_appends() -> None:
+    timed: dict[str, Any] = {"at_ms": 0, "for_ms": 5, "action": "hold"}
+    match = {"partition": "log-0", "diverging": {"given": True}}
+    answers = Link(on="n1", to="n2", kinds=("fetch-response",), match=match, **timed)
+    moved = for_protocol(answers, "quorum-push")
+    assert moved == replace(answers, kinds=("append-entries",), match={"partition": "log-0"})
+    reads = Link(on="n1", to="clients", kinds=("fetch-response",), **timed)
+    kept = [for_protocol(answers, "quorum"), for_protocol(reads, "quorum-push")]
+    assert kept == [answers, reads]
+    votes = Link(on="n1", to="n2", kinds=("vote",), **timed)
+    assert for_protocol(votes, "quorum-push") == votes

@@ -28,6 +28,8 @@ from node.core.quorum import Quorum
 from node.core.replica import Replica, load
 from node.formats.messages import (
     AnyMessage,
+    AppendEntries,
+    AppendResponse,
     BeginQuorumEpoch,
     EpochEndRequest,
     EpochEndResponse,
@@ -45,7 +47,7 @@ KINDS: dict[str, tuple[type[AnyMessage], ...]] = {
     "votes": (VoteRequest, VoteResponse),
     "requests": (VoteRequest,),
     "questions": (EpochEndRequest, EpochEndResponse),
-    "responses": (FetchResponse,),
+    "responses": (FetchResponse, AppendEntries),
 }
 
 
@@ -91,6 +93,10 @@ class Node:
                 truncation.on_request(ctx, self.r, mail.source, message)
             case EpochEndResponse():
                 follower.on_epoch_end(ctx, self.r, mail.source, message)
+            case AppendEntries():
+                self.quorum.on_append(ctx, mail.source, message, mail.body)
+            case AppendResponse():
+                self.quorum.on_append_response(ctx, mail.source, message)
             case VoteRequest() | VoteResponse() | BeginQuorumEpoch():
                 self.quorum.on_message(ctx, mail.source, message)
 

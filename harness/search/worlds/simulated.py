@@ -27,6 +27,7 @@ from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.search.worlds.subject import Drawn, RunFolders, Shrinks
 from nemesis.faults import KINDS, aliases
 from nemesis.faults.disks import DISK_GROUP
+from nemesis.faults.messages import for_protocol
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError
 from node.formats.files import write_whole
@@ -79,9 +80,12 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         """Draw the schedule of this number, independently of all others."""
         rng = random.Random(f"search/{seed}/{number}")
         if self.engine == "grammar":
-            return compose_schedule(rng, self.protocol, self.bugs, self.faults)
-        choose = RandomChoices(rng)
-        return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
+            drawn = compose_schedule(rng, self.protocol, self.bugs, self.faults)
+        else:
+            choose = RandomChoices(rng)
+            drawn = draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
+        faults = tuple(for_protocol(fault, self.protocol) for fault in drawn.faults)
+        return replace(drawn, faults=faults)
 
     def runs(
         self, seed: int, number: int, known: Collection[str], at: RunFolders

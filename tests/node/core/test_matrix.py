@@ -19,6 +19,7 @@ from node.core.protocol import (
     LIFTBRIDGE,
     QUORUM,
     QUORUM_NAIVE,
+    QUORUM_PUSH,
 )
 from tests.node.core.test_short_logs import SIZES, common_prefix, legal_pairs, written
 from tests.support.paths import ROOT
@@ -49,6 +50,8 @@ QUORUMS = {
     "quorum": Variant(QUORUM),
     "quorum-naive": Variant(QUORUM_NAIVE),
     **{code: Variant(QUORUM, (code,)) for code in ("R1", "R2", "R3", "R4", "R4b")},
+    "quorum-push": Variant(QUORUM_PUSH),
+    "R5": Variant(QUORUM_PUSH, ("R5",)),
 }
 
 
