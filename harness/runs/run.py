@@ -7,6 +7,7 @@ import os
 import platform
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -144,8 +145,10 @@ class Run:
         try:
             for phase in storm.phases():
                 began_us, before = now_us(), waited(cluster.output_folder)
+                lost = Counter(cluster.undelivered)
                 self._try(phase)
                 if phase == storm.recover:
+                    self.info.undelivered = dict(Counter(cluster.undelivered) - lost)
                     self._note_a_busy_machine(
                         "recovery", cluster.output_folder, before, began_us, storm.waited_for
                     )
@@ -181,6 +184,9 @@ class Run:
         after = waited(output)
         if sentence := too_busy(what, before, after, (now_us() - began_us) / 1e6):
             more = f"; it waited for this: {waited_for}" if waited_for else ""
+            if lost := self.info.undelivered:
+                to = ", ".join(f"{count} to {node}" for node, count in sorted(lost.items()))
+                more += f"; messages that did not get through: {to}"
             self._problem("too-busy", f"{sentence}{more}")
 
     def _note_interruption(self, storm: Storm) -> None:

@@ -103,6 +103,12 @@ class ClusterUnderTest:
         return {}
 
     @property
+    def undelivered(self) -> dict[str, int]:
+        """The number of messages so far that its links lost by no fault, because a receiver or the
+        links themselves had no room for them."""
+        return {}
+
+    @property
     def capabilities(self) -> tuple[str, ...]:
         """The kinds of evidence that a run of it leaves for the checks: "trace", "logs", "hw",
         "epochs"."""

@@ -129,6 +129,7 @@ class FakeCluster:
     def __init__(self, schedule: Schedule, folder: RunDir) -> None:
         self.problems: list[Problem] = []
         self.rejected: dict[str, int] = {}
+        self.undelivered: dict[str, int] = {}
         self.promise = Promise()
         self.partitions = dict.fromkeys(
             schedule.cluster.partition_names(), schedule.cluster.broker_names()

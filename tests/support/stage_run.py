@@ -116,6 +116,19 @@ class RunStage:
         """Between two looks the processes wait so long for a processor."""
         self._waits_s = waits_ms / 1000
 
+    def undelivered(self, node: str, count: int) -> None:
+        """Let the links lose so many messages to a node after the heal."""
+
+        def change(cluster: FakeCluster) -> None:
+            def poll() -> list[Any]:
+                if "healed" in cluster.made.calls:
+                    cluster.undelivered[node] = count
+                return []
+
+            vars(cluster)["poll"] = poll
+
+        self.prepare.append(change)
+
     def signal(self, *names: str, after: str = "", kills: int = 0) -> None:
         """Send signals after the clients were asked this, or at the second look at which so many
         nodes were killed."""

@@ -99,6 +99,16 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         return {name: count for name, count in sorted(self._rejected.items()) if count}
 
     @property
+    def undelivered(self) -> dict[str, int]:
+        """The numbers of messages that the hub dropped, by receiver: it was not connected, or its
+        queue was full; under the hub's name those that found no room in its own queue."""
+        with contextlib.suppress(FloodmarkError):
+            if self.hub is not None and self._hub is not None and self._hub.exitcode is None:
+                stats = self.hub.stats()
+                return {**stats.unreachable, HUB: stats.overflow}
+        return {}
+
+    @property
     def world(self) -> RealWorld:
         parts = (self.processes, self.hub, *self._world_parts())
         return RealWorld(*parts, self._data, self._command, self._upgraded)
