@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reports.evidence import citations
+from reports.evidence import citations, server_logs
 from reports.evidence.model import RunFolder
 from reports.faults import lanes
 from reports.log import steps
@@ -33,6 +33,9 @@ class Section:
 
 SECTIONS: list[Section] = [
     Section("story", "How it happened", "run_page/story.html.j2", citations.of_story),
+    Section(
+        "servers", "What the servers printed", "run_page/servers.html.j2", server_logs.server_logs
+    ),
     Section(
         "reproduction",
         "Minimal reproduction",

@@ -376,9 +376,9 @@ class TestSections:
     @pytest.mark.parametrize(
         ("kind", "missing"),
         [
-            ("valid", {"story", "reproduction", "messages"}),
-            ("hanging", set()),
-            ("explained", set()),
+            ("valid", {"story", "servers", "reproduction", "messages"}),
+            ("hanging", {"servers"}),
+            ("explained", {"servers"}),
         ],
     )
     def test_a_section_without_data_is_left_out(
