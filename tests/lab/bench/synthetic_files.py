@@ -3,23 +3,24 @@ part; and as `history.jsonl` of a run, to measure how fast that is read."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from checker.ingest import tables
 from checker.ingest.lines import readable_lines
 from checker.ingest.row_group import SILENT
 from harness.formats.history import Op, Read, RecordRun, Send, encode
 from node.formats.json_input import read_file
+from tests.support.checker.history_forms import as_jepsen, edn
 
 if TYPE_CHECKING:
     from tests.lab.bench.synthetic import PollRows, SendRows
@@ -257,52 +258,23 @@ def _lines(rows: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[int, Op]]:
 def write_jepsen(history: Path, target: Path, form: str) -> int:
     """Write a history of ours as Jepsen records it, as "edn" or "json", and return its bytes. Each
     final reader first assigns itself every partition from its beginning."""
-    show = _edn if form == "edn" else _json
-    keys = sorted(read_file(history.with_name("run.json"), dict[str, Any])["partitions"])
+    show = edn if form == "edn" else json.dumps
+    keys = tuple(sorted(read_file(history.with_name("run.json"), dict[str, Any])["partitions"]))
     final: set[int] = set()
-    index = count()
     with target.open("w") as out:
         for op in readable_lines(history, Op):
-            forms = [_jepsen(op)]
+            ops = [op]
             if op.final and op.process not in final:
                 final.add(op.process)
-                assigned = forms[0] | {"f": "assign", "value": keys, "seek-to-beginning?": True}
-                forms = [assigned, assigned | {"type": "ok"}, *forms]
-            out.writelines(f"{show({'index': next(index)} | each)}\n" for each in forms)
+                begun = Op(
+                    t_us=op.t_us,
+                    type="invoke",
+                    op=-1,
+                    process=op.process,
+                    client=op.client,
+                    f="assign",
+                    partitions=keys,
+                )
+                ops = [begun, replace(begun, type="ok"), op]
+            out.writelines(f"{show(line)}\n" for line in as_jepsen(ops, seeks=(-1,)))
     return target.stat().st_size
-
-
-def _jepsen(op: Op) -> dict[str, Any]:
-    """Return an operation of ours as Jepsen's Kafka workload has it."""
-    ok = op.type == "ok"
-    steps: list[Any] = [
-        ["send", s.partition, [s.offset if s.offset >= 0 else None, s.value] if ok else s.value]
-        for s in op.sends
-    ]
-    if op.f == "poll":
-        polled = {
-            read.partition: [[run.offset, run.value] for run in read.records] for read in op.reads
-        }
-        steps.append(["poll", polled] if ok else ["poll"])
-    return {
-        "time": op.t_us * 1000,
-        "type": op.type,
-        "process": op.process,
-        "f": op.f,
-        "value": steps,
-    }
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _edn(value: Any) -> str:
-    """Return a value as Clojure prints it, words as keywords."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_edn(k)} {_edn(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + " ".join(map(_edn, value)) + "]"
-    if isinstance(value, str):
-        return f":{value}"
-    return "nil" if value is None else str(value).lower()
