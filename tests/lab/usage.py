@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
@@ -12,7 +12,6 @@ import psutil
 
 from harness.runs.clock import PeriodicThread
 
-HARNESS: Final = "harness"
 BLOCK_BYTES: Final = 512
 """The unit of `st_blocks`."""
 _EVERY_S: Final = 0.2
@@ -63,47 +62,26 @@ class ProcessorTime:
 
     @staticmethod
     def _now() -> float:
-        ended = psutil.Process().cpu_times()
-        own = seconds_of(os.getpid()) + float(ended.children_user + ended.children_system)
-        return own + children_seconds(with_ended=True)
+        me = psutil.Process()
+        own = me.cpu_times()
+        found = own.user + own.system + own.children_user + own.children_system
+        for child in me.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                used = child.cpu_times()
+                found += used.user + used.system + used.children_user + used.children_system
+        return float(found)
 
 
-def children_seconds(*, with_ended: bool = False) -> float:
-    """Return the processor seconds of all running descendants of this process. `with_ended` adds
-    the seconds of the ended children that they waited for."""
-    found = 0.0
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            times = child.cpu_times()
-            found += times.user + times.system
-            found += (times.children_user + times.children_system) * with_ended
-    return found
-
-
-def seconds_of(pid: int) -> float:
-    """Return the processor seconds of one process, 0 if it is gone."""
-    with contextlib.suppress(psutil.Error):
-        used = psutil.Process(pid).cpu_times()
-        return float(used.user + used.system)
-    return 0.0
-
-
-def held() -> Iterator[tuple[str, int, int]]:
-    """Yield kind, resident bytes and descriptors of this process and each descendant."""
-    me = psutil.Process()
-    for process in [me, *me.children(recursive=True)]:
+def broker_memory() -> int:
+    """Return the resident bytes of the brokers among the descendants of this process, by the files
+    that they write their output to: `output/n1.txt`."""
+    found = 0
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):
-            kind = HARNESS if process.pid == me.pid else _kind(process.pid)
-            yield kind, process.memory_info().rss, process.num_fds()
-
-
-def _kind(pid: int) -> str:
-    """Return the kind of a process, by the file that it writes its output to: `output/n1.txt`."""
-    name = Path(os.readlink(f"/proc/{pid}/fd/1")).stem
-    letter, number = name[:1], name[1:]
-    if number.isdigit():
-        return {"n": "broker", "v": "voter"}.get(letter, "other")
-    return name if name in ("hub", "clients") else "other"
+            name = Path(os.readlink(f"/proc/{process.pid}/fd/1")).stem
+            if name[:1] == "n" and name[1:].isdigit():
+                found += process.memory_info().rss
+    return found
 
 
 def bytes_of(folder: Path) -> int:
