@@ -46,6 +46,11 @@ def judge_delivery(group: Group) -> Finding:
         found += _anomalies(group, name, view, order.owner_order(view, known))
         if (view.delivered.offset < 0).any() and len(known.shared_values):
             unknown = f"values of {group.partition} were sent twice, and deliveries state no offset"
+        elif (op := reached.settles_unknown(view)) >= 0:
+            unknown = (
+                f"operation {op} settles a record of {group.partition} that no poll of group "
+                f"{name} was given: a history must have every poll, and an ack names what it got"
+            )
         elif view.promise.at_least_once and view.concerned and len(known.sends):
             examined += 1
             if view.quiet:

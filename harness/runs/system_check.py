@@ -11,10 +11,12 @@ import msgspec
 
 from checker.formats.anomalies import LIVENESS
 from checker.formats.verdict import RunResult, Verdict
+from harness.formats.history import GROUP_PREFIX
 from harness.formats.run_info import RunInfo
 from harness.runs.once import run_once
 from harness.runs.program import called
 from harness.runs.run import RunOrder
+from harness.systems.adapter import MEMBERS
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System
@@ -38,6 +40,11 @@ HINTS: Final = {
     "phantom": "read or dump returned what nobody sent: is the payload returned unchanged?",
     "no-progress": "nothing was acknowledged after the faults: connect must find another node, and "
     "failover_ms must be long enough",
+    "acked-redelivered": "acknowledge returned True before the system had recorded the acks, or "
+    "poll returned what an earlier poll was given: use an inbox for each poll",
+    "not-redelivered": "poll never returned what nobody settled: ack_wait_ms must be long enough",
+    "undelivered": "create must make the group before the first send, and poll return every record",
+    "few-deliveries": "members settled too little: does join return a session, and poll records?",
     "not-converged": "the logs that dump reads differ after everybody was in sync: does it read "
     "all files, and does probe tell who is in sync?",
 }
@@ -69,15 +76,25 @@ def check_system(
     if found:
         return
     form = system.link_form(links)
-    for name, faults in _plans(system, form):
-        step = _run(system, name, faults, store, links=form, quiet=quiet)
+    for of, name, faults in _plans(system, form):
+        step = _run(of, name, faults, store, links=form, quiet=quiet)
         yield step
         if not step.passed:
             return
 
 
-def _plans(system: System, links: str) -> Iterator[tuple[str, tuple[Fault, ...]]]:
-    """Yield the runs: what each is called, and its faults."""
+def _plans(system: ExternalSystem, links: str) -> Iterator[tuple[System, str, tuple[Fault, ...]]]:
+    """Yield the runs: the system with its settings, what each is called, and its faults."""
+    for name, faults in _plain_plans(system, links):
+        yield system, name, faults
+    if system.adapter.has_groups():
+        given = {**system.settings, MEMBERS.name: "3"}
+        fault = Kill(on=f"leader:{GROUP_PREFIX}log-0", at_ms=FAULT_AT_MS, for_ms=FAULT_MS)
+        kills = (fault,) if "kill" in system.faults else ()
+        yield system.with_settings(given), "group", kills
+
+
+def _plain_plans(system: System, links: str) -> Iterator[tuple[str, tuple[Fault, ...]]]:
     yield "no fault", ()
     if "kill" in system.faults:
         yield "kill", (Kill(on="n1", at_ms=FAULT_AT_MS, for_ms=FAULT_MS),)

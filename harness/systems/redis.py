@@ -115,15 +115,21 @@ class Redis(adapter.Adapter):
             raise Refused(str(error)) from None
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:
-        offset, parts = 0, [me.folder / "appendonly.aof"]
-        if not parts[0].exists():  # From 7.0 on: the file of an old rewrite, then those after it.
-            folder = me.folder / "appendonlydir"
-            parts = sorted(folder.glob("*.aof"), key=lambda part: (".incr." in part.name, part))
-        for part in parts:
-            with part.open("rb") as aof:
-                while count := aof.readline()[1:]:
-                    words = [aof.read(int(aof.readline()[1:]) + 2)[:-2] for _ in range(int(count))]
-                    pushed = words[:2] == [b"RPUSH", partition.encode()]
-                    for payload in words[2:] if pushed else ():
-                        yield offset, payload
-                        offset += 1
+        offset = 0
+        for words in commands(me):
+            pushed = words[:2] == [b"RPUSH", partition.encode()]
+            for payload in words[2:] if pushed else ():
+                yield offset, payload
+                offset += 1
+
+
+def commands(me: Node) -> Iterator[list[bytes]]:
+    """Yield the commands in the append-only files of a stopped server."""
+    parts = [me.folder / "appendonly.aof"]
+    if not parts[0].exists():  # From 7.0 on: the file of an old rewrite, then those after it.
+        folder = me.folder / "appendonlydir"
+        parts = sorted(folder.glob("*.aof"), key=lambda part: (".incr." in part.name, part))
+    for part in parts:
+        with part.open("rb") as aof:
+            while count := aof.readline()[1:]:
+                yield [aof.read(int(aof.readline()[1:]) + 2)[:-2] for _ in range(int(count))]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from harness.formats.history import GROUP_PREFIX
 from nemesis.formats.cluster_spec import After, Cluster, Milliseconds, Strict, Workload, in_words
 from node.formats.errors import unknown_name
 from node.formats.messages import MESSAGE_KINDS
@@ -123,7 +124,7 @@ def _wrong_target(text: str, cluster: Cluster, clients: int) -> str | None:
     if role in ROLES:
         if partition and role not in ROLES_OF_A_PARTITION:
             return f"role '{role}' takes no partition"
-        if partition and partition not in cluster.partition_names():
+        if partition and partition.removeprefix(GROUP_PREFIX) not in cluster.partition_names():
             return f"no partition '{partition}' (there are {', '.join(cluster.partition_names())})"
         return None
     nodes = {*cluster.broker_names(), *cluster.voter_names()}

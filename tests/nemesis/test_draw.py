@@ -243,6 +243,7 @@ def test_half_of_the_faults_on_a_leader_may_be_on_that_of_a_group() -> None:
     assert Counter(f.on for f in moved if isinstance(f, Kill))["n1"] == 1
     on_group = [f for f in moved if isinstance(f, Kill) and f.on == "leader:group:log-0"]
     assert 30 < len(on_group) < 70
+    check(Schedule(faults=moved[:20]), source="of groups")
 
 
 def test_where_leaders_push_a_rule_about_fetches_is_about_appends() -> None:

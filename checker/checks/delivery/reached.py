@@ -71,6 +71,16 @@ def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     )
 
 
+def settles_unknown(view: GroupView) -> int:
+    """Return an operation that settles, or gives back, a record that no poll can have been given;
+    -1 if there is none."""
+    for handled in (view.settled, view.requeued):
+        strange = np.flatnonzero(~np.isin(handled.key, view.keys[0]))
+        if len(strange) and not view.unanswered:
+            return int(view.ops.op[handled.row[strange[0]]])
+    return -1
+
+
 def few_deliveries(view: GroupView) -> Iterator[Case]:
     """Find `few-deliveries`: fewer than 10 deliveries were settled or positions committed; or no
     record was delivered twice, to a group with acks whose deliveries are counted; or one member

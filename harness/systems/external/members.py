@@ -32,6 +32,8 @@ CRASH_EVERY_S: Final = 10.0
 MOST_AT_ONCE: Final = 10
 WARM_POLLS: Final = 30
 DRAIN_MARGIN_S: Final = 1.0
+MOST_QUIETS: Final = 10
+"""A drain ends after so many times the quiet that it waits for: something comes again for ever."""
 SHARES: Final = (("now", 60), ("soon", 20), ("late", 10), ("again", 5), ("never", 5))
 """How many percent of what a member is given it settles how."""
 
@@ -114,7 +116,8 @@ class GroupMembers:
                 break
         quiet_s = (self.promise.ack_wait_ms + self.promise.redelivery_ms) / 1000 + DRAIN_MARGIN_S
         since = time.monotonic()
-        while time.monotonic() - since < quiet_s:
+        until = since + MOST_QUIETS * quiet_s
+        while time.monotonic() - since < quiet_s and time.monotonic() < until:
             polled = await member.poll(MOST_AT_ONCE * 10, final=True)
             if polled is None or polled.deliveries:
                 await member.settle(polled.deliveries if polled else (), "ack")
@@ -228,7 +231,7 @@ class Member:
             await asyncio.sleep(PAUSE_S)
             return None
         try:
-            deliveries = checked_polled(polled, self.group.record_bytes)
+            deliveries = checked_polled(polled, self.group.record_bytes, self.group.partitions)
         except WrongAnswer as wrong:
             error = self.group.errors.note("poll", wrong)
             self.group.write(replace(op, t_us=now_us(), type="info", error=error))
@@ -254,7 +257,13 @@ class Member:
         op, confirmed, ended = await self._do(
             f, acknowledge, *arguments, timeout_s=SETTLE_S, deliveries=deliveries
         )
-        if ended == "ok":
+        if ended == "ok" and not isinstance(confirmed, bool):
+            wrong = WrongAnswer(
+                f"acknowledge returned {confirmed!r}, which is neither True nor False"
+            )
+            confirmed = self.group.errors.note(f, wrong)
+            self.group.write(replace(op, t_us=now_us(), type="info", error=confirmed))
+        elif ended == "ok":
             error = "" if confirmed else "not confirmed"
             type_: OpType = "ok" if confirmed else "info"
             self.group.write(replace(op, t_us=now_us(), type=type_, error=error))
@@ -269,11 +278,12 @@ class Member:
             "position", fetch, *arguments, timeout_s=SETTLE_S, final=final
         )
         if how == "ok":
-            stated: Mapping[str, Position] = found
-            positions = tuple(
-                GroupPosition(partition=p, offset=at.offset, pending=at.pending)
-                for p, at in stated.items()
-            )
+            try:
+                positions = checked_positions(found, self.group.partitions)
+            except WrongAnswer as wrong:
+                error = self.group.errors.note("positions", wrong)
+                self.group.write(replace(op, t_us=now_us(), type="fail", error=error))
+                return
             self.group.write(replace(op, t_us=now_us(), type="ok", positions=positions))
 
     async def go(self, how: OpKind) -> None:
@@ -295,13 +305,34 @@ async def _quietly(work: Awaitable[Any]) -> None:
         await work
 
 
-def checked_polled(found: Any, record_bytes: int) -> tuple[Delivered, ...]:
+def checked_positions(found: Any, partitions: Sequence[str]) -> tuple[GroupPosition, ...]:
+    """Return the positions of an answer to `positions`, if it is valid. Raises WrongAnswer."""
+    if not isinstance(found, Mapping):
+        raise WrongAnswer(f"positions returned {type(found).__name__}, which is no mapping")
+    for name, at in found.items():
+        if name not in partitions:
+            raise WrongAnswer(f"positions named {name!r}, which is no partition of the group")
+        if not isinstance(at, Position) or min(at.offset, at.pending) < -1:
+            raise WrongAnswer(f"positions stated {at!r} of {name}, which is no Position")
+    return tuple(
+        GroupPosition(partition=name, offset=at.offset, pending=at.pending)
+        for name, at in found.items()
+    )
+
+
+def checked_polled(
+    found: Any, record_bytes: int, partitions: Sequence[str]
+) -> tuple[Delivered, ...]:
     """Return the deliveries of an answer to `poll`, if it is valid. Raises WrongAnswer."""
     if not isinstance(found, Polled):
         raise WrongAnswer(f"poll returned {type(found).__name__}, which is no Polled")
     for each in found.deliveries:
         if not isinstance(each, Delivery) or not isinstance(each.payload, bytes):
             raise WrongAnswer(f"poll delivered {each!r}, which is no Delivery with bytes")
+        if each.partition not in partitions:
+            raise WrongAnswer(
+                f"poll delivered a record of {each.partition!r}, which is no partition of the group"
+            )
         if min(each.offset, each.id) < -1 or each.times < 0:
             raise WrongAnswer(f"poll delivered offset {each.offset}, id {each.id}: no such number")
     return tuple(delivered(found.deliveries, record_bytes))

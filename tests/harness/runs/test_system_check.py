@@ -67,7 +67,7 @@ def test_an_adapter_that_works_passes_every_step(
     code, lines = check(capsys, "nats", "--set", "sync=always", "--store", str(store))
     assert code == 0, lines
     steps = [line.split(":")[0] for line in lines if not line.startswith(" ")]
-    names = ("class", "no fault", "kill", "cut", "far behind", "power cut")
+    names = ("class", "no fault", "kill", "cut", "far behind", "power cut", "group")
     assert steps == [f"ok  {name}" for name in names]
 
 

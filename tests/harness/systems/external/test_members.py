@@ -14,7 +14,7 @@ from harness.formats.history import Op
 from harness.systems.adapter import Delivery, GroupPromise, Polled, Position, Promise
 from harness.systems.external import members
 from harness.systems.external.calls import WrongAnswer
-from harness.systems.external.members import checked_polled
+from harness.systems.external.members import checked_polled, checked_positions
 from harness.systems.external.static_check import mistakes
 from tests.harness.systems.external.test_discipline import InMemory, record
 from tests.support.checker.group_definitions import judge
@@ -113,11 +113,48 @@ def test_a_queue_that_forgets_what_nobody_settled_is_caught(
         (None, "poll returned NoneType, which is no Polled"),
         (Polled(["x"]), "poll delivered 'x', which is no Delivery"),  # type: ignore[list-item]
         (Polled([Delivery("log-0", b"x", offset=-2)]), "poll delivered offset -2"),
+        (Polled([Delivery("log-9", b"x")]), "poll delivered a record of 'log-9', which is no part"),
     ],
 )
 def test_a_wrong_answer_of_an_adapter_has_a_sentence(answer: Any, words: str) -> None:
     with pytest.raises(WrongAnswer, match=words):
-        checked_polled(answer, 64)
+        checked_polled(answer, 64, ("log-0",))
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ([], "positions returned list, which is no mapping"),
+        ({"log-9": Position(1)}, "positions named 'log-9', which is no partition of the group"),
+        ({"log-0": 3}, "positions stated 3 of log-0, which is no Position"),
+        ({"log-0": Position(-2)}, "positions stated Position"),
+    ],
+)
+def test_a_wrong_position_has_a_sentence(answer: Any, words: str) -> None:
+    with pytest.raises(WrongAnswer, match=words):
+        checked_positions(answer, ("log-0",))
+
+
+def test_a_group_that_does_not_exist_and_a_wrong_confirmation_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "MOST_QUIETS", 0.5)
+
+    class Odd(Queue):
+        async def acknowledge(self, *_: Any) -> Any:
+            return 3
+
+        async def positions(self, *_: Any) -> Any:
+            raise KeyError("no group of that name")
+
+    ops = history(tmp_path, Odd())
+    said = {(op.f, op.type, op.error) for op in ops if op.error}
+    assert (
+        "ack",
+        "info",
+        "WrongAnswer: acknowledge returned 3, which is neither True nor False",
+    ) in said
+    assert any(f == "position" and type_ == "fail" for f, type_, _ in said)
 
 
 def test_a_missing_method_of_a_group_is_named() -> None:
