@@ -1,11 +1,12 @@
-"""Redis Streams with consumer groups: a partition is a stream, its offset the entry's id as a
-number. With `wait=K` a send or an ack is confirmed when K replicas have it."""
+"""Redis Streams with consumer groups: a partition is a stream whose entries have the ids 0-1, 0-2
+and so on; offset = number - 1. With `wait=K` a send or an ack is confirmed when K replicas have
+it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from redis import Redis as SyncRedis
-from redis import ResponseError
+from redis import RedisError, ResponseError
 from redis import asyncio as aio
 
 from harness.systems import redis
@@ -23,14 +24,15 @@ from harness.systems.adapter import (
 from harness.systems.external.members import GROUP
 
 ACK_WAIT_MS = 2000
-SEQUENCE_BITS = 20
-"""An id is a time in ms and a number within it, which stays far below a million here."""
 SAFE = 2
 PAYLOAD = b"payload"
+APPEND = """local id = '0-' .. redis.call('XLEN', KEYS[1]) + 1
+return redis.call('XADD', KEYS[1], id, ARGV[1], ARGV[2])"""
+"""Ids that a server makes are times: they would leave holes between offsets."""
 
 
 class RedisStreams(redis.Redis):
-    summary, contiguous = "Redis Streams with consumer groups, and Sentinel", False
+    summary = "Redis Streams with consumer groups, and Sentinel"
 
     def promise(self) -> Promise:
         # XACK is answered before replicas have it: only WAIT for all of them keeps it.
@@ -38,10 +40,7 @@ class RedisStreams(redis.Redis):
         groups = GroupPromise(durable=durable, ack_wait_ms=ACK_WAIT_MS)
         source = "https://redis.io/docs/latest/commands/wait/"
         return Promise(
-            words=redis.WORDS,
-            source=source,
-            contiguous_offsets=False,
-            groups=groups if self.group_members else None,
+            words=redis.WORDS, source=source, groups=groups if self.group_members else None
         )
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
@@ -58,7 +57,7 @@ class RedisStreams(redis.Redis):
                 raise
 
     async def send(self, connection: list[aio.Redis], record: Record) -> int:
-        entry = await connection[0].xadd(record.partition, {PAYLOAD: record.payload})
+        entry: Any = await connection[0].eval(APPEND, 1, record.partition, PAYLOAD, record.payload)
         await self._waited(connection[0], record.timeout_s)
         return _offset(entry)
 
@@ -71,11 +70,11 @@ class RedisStreams(redis.Redis):
 
     async def read(self, connection: list[aio.Redis], part: str, offset: int, s: float) -> LogSlice:
         wait = int(self.setting["wait"])
-        found = []
+        found: list[Any] = []
         for server in connection[: 1 + 2 * bool(wait)]:
             try:
-                found.append(await server.xrange(part, min=_id(offset), count=500))
-            except (OSError, redis.RedisError):
+                found.append(await server.xrange(part, min=f"0-{offset + 1}", count=500))
+            except (OSError, RedisError):
                 if server is connection[0]:
                     raise
         held = [{entry for entry, _ in each} for each in found]
@@ -137,12 +136,7 @@ class RedisStreams(redis.Redis):
 
 
 def _offset(entry: bytes) -> int:
-    ms, number = entry.split(b"-")
-    return (int(ms) << SEQUENCE_BITS) + int(number)
-
-
-def _id(offset: int) -> str:
-    return f"{offset >> SEQUENCE_BITS}-{offset & ((1 << SEQUENCE_BITS) - 1)}"
+    return int(entry.partition(b"-")[2]) - 1
 
 
 def _delivery(partition: str, entry: bytes, fields: dict[bytes, bytes]) -> Delivery:
