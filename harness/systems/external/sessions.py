@@ -30,6 +30,7 @@ from nemesis.formats.schedule import Workload
 from node.formats.errors import FloodmarkError
 
 POLL_TIMEOUT_S: Final = 1.0
+DRAIN_AFTER_S: Final = 10.0
 POLL_PAUSE_S: Final = 0.05
 PAUSE_AFTER_FAILURE_S: Final = 0.05
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -227,8 +228,10 @@ class Sessions:
             self._final.append(self._begin(self._drain(self._members, [*self._final])))
 
     async def _drain(self, members: GroupMembers, readers: Sequence[asyncio.Task[None]]) -> None:
-        """Let fresh members take what is left, after the final reads."""
-        await asyncio.gather(*readers, return_exceptions=True)
+        """Let fresh members take what is left, after the final reads; or beside them, if these wait
+        for records that are lost."""
+        if readers:
+            await asyncio.wait(readers, timeout=DRAIN_AFTER_S)
         await members.drain()
 
     async def close(self) -> None:
