@@ -77,6 +77,7 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
     held = {node: folder.held.get((window.partition, node), {}) for node in nodes}
     known = {o for cells in held.values() for o in cells} | window.acked.keys()
     known |= window.read.keys() | window.final.keys()
+    known = {o for o in known if window.low <= o < window.high}
     if not known:
         return None
     offsets = tuple(range(max(window.low, min(known)), min(window.high, max(known) + 1)))

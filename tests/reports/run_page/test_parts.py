@@ -244,6 +244,12 @@ class TestGrid:
         assert [rows["acked"].cells[at + i].classes for i in (-1, 0)] == ["acked", "acked bad"]
         assert rows["n1"].cells[at].classes == "lacks"
 
+    def test_a_window_between_sparse_offsets_has_no_grid(self, tmp_path: Path) -> None:
+        folder = made.storm(tmp_path / "a" / "b")
+        found = {"property": made.LOST, "name": "lost", "partition": "log-0", "offset": 10**18}
+        made.edit(folder / "results.json", anomalies=[found])
+        assert grid.grids(model.read(folder)) == []
+
     def test_a_long_value_shows_its_last_digits(self, tmp_path: Path) -> None:
         folder = made.diverged(tmp_path / "a")
         logs = [{"node": "n1", "partition": "log-0", "offset": 0, "count": 0, "leo": 2, "hw": 2}]
