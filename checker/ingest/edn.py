@@ -9,7 +9,7 @@ the next one.
 
 Almost all lines are one map of plain words, numbers, vectors and maps. Such a line is rewritten as
 JSON, by a template for all lines that differ in their numbers only, and decoded as that, which is
-several times faster (`_plain_form`).
+several times faster (`PlainLine`).
 """
 
 from __future__ import annotations
@@ -161,6 +161,22 @@ def _atom(token: str) -> Any:
     return token
 
 
+class PlainLine(NamedTuple):
+    """A plain line, as it is and as JSON."""
+
+    number: int
+    text: str
+    json: bytes
+
+    def forms(self) -> Iterator[tuple[int, Any]]:
+        """Yield its form, with its number; an exception if it cannot be read."""
+        try:
+            yield self.number, _json.decode(self.json)
+        except Unreadable:
+            # A number may have a form that JSON does not know.
+            yield from _forms(self.text, self.number)
+
+
 class _Template(NamedTuple):
     """JSON of a plain line: the text between its numbers, which stay in their order, and for each
     map with several numbers as keys the places of these."""
@@ -169,8 +185,8 @@ class _Template(NamedTuple):
     keys: list[list[int]]
 
 
-def _plain_form(line: bytes) -> Any:
-    """Return a plain line as a map; None for any other line. Numbers as keys become texts."""
+def _plain_json(line: bytes) -> bytes | None:
+    """Return a plain line as JSON; None for any other line. Numbers as keys become texts."""
     pieces = _NUMBER.split(line)
     template = _template(tuple(pieces[::2]))
     if template is None:
@@ -183,10 +199,7 @@ def _plain_form(line: bytes) -> Any:
         if len(keys) != len(places) or any(key[:1] == b"0" and key != b"0" for key in keys):
             return None
     pieces[::2] = template.texts
-    try:
-        return _json.decode(b"".join(pieces))
-    except Unreadable:
-        return None
+    return b"".join(pieces)
 
 
 @lru_cache(maxsize=4096)
@@ -280,8 +293,9 @@ def _without_opening(text: str) -> str:
 
 
 def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
-    """Yield the forms of a file, each with the number of the line on which it begins; for a broken
-    form, an EdnError. The whole file may be one vector, as in Jepsen's older histories."""
+    """Yield the forms of a file, each with the number of the line on which it begins; for a plain
+    line a PlainLine, for a broken form an EdnError. The whole file may be one vector, as in
+    Jepsen's older histories."""
     held: list[str] = []
     begun = size = wait = 0
     for number, data, _ in lines:
@@ -295,8 +309,8 @@ def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
             held.clear()
         if not held:
             begun, size, wait = number, 0, 0
-            if text.startswith("{") and (form := _plain_form(data)) is not None:
-                yield number, form
+            if text.startswith("{") and (json := _plain_json(data)) is not None:
+                yield number, PlainLine(number, text, json)
                 continue
             text = _without_opening(text)
         held.append(text)

@@ -47,7 +47,7 @@ def into_parts(source: Source, known: RunMeta, folder: Path) -> bool:
         end(reader)
         # An operation that is proved by a read may be in a part that was written.
         late = reader.unknown and reader.written
-        if reader.damaged or reader.into.problems.notes or not reader.in_turn or late:
+        if reader.damaged or reader.into.problems.notes or not reader.join.in_turn or late:
             return False
         for name, columns in all_columns(reader).items():
             write(name, columns)

@@ -8,19 +8,24 @@ which does one operation at a time. All other lines (the nemesis) are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from checker.ingest.edn import Collection, Doubled
 from harness.formats.history import Isolation, Op, OpKind, OpType, Read, RecordRun, Send
+from node.formats.bounds import PartitionName
 
 _TYPES: Final = get_args(OpType)
 _KINDS: Final = get_args(OpKind)
 _ISOLATIONS: Final = get_args(Isolation)
 _LIMIT: Final = 2**63 - 2**33
+_MOST_PROCESS: Final = 2**62
+_MOST_RUN: Final = 2**17
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=_LIMIT)]
+_Process = Annotated[int, msgspec.Meta(ge=0, le=_MOST_PROCESS)]
 NS_PER_US: Final = 1000
 _NEMESIS: Final = "nemesis"
 _FIRST_NAMED: Final = 1 << 40
@@ -42,6 +47,41 @@ class UnknownKind(Exception):
         self.f, self.kind, self.doer = f, kind, doer
 
 
+class _Record(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    """An offset and a value."""
+
+    offset: _Natural
+    value: _Natural
+
+
+class _Sent(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="send", gc=False):
+    """`[:send k v]` or `[:send k [offset v]]`."""
+
+    key: int | PartitionName
+    record: _Natural | _Record
+
+
+class _Polled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="poll", gc=False):
+    """`[:poll]` or `[:poll {k [[offset v] ...]}]`."""
+
+    records: dict[PartitionName, list[_Record]] | None = None
+
+
+class PlainForm(msgspec.Struct, gc=False):
+    """An operation that is written as almost all are: it sends and polls, and names no process. Any
+    other is translated from a map."""
+
+    type: OpType
+    f: Literal["send", "poll", "txn"]
+    process: _Process
+    time: _Natural
+    value: list[_Sent | _Polled] | None = None
+    error: Any = None
+    isolation: Any = msgspec.UNSET
+    level: Any = msgspec.field(default=msgspec.UNSET, name="isolation-level")
+    rebalance_log: Any = msgspec.field(default=None, name="rebalance-log")
+
+
 class Translator:
     """A translator of one Jepsen history, which takes its operations in order and remembers which
     of them have not completed."""
@@ -56,57 +96,96 @@ class Translator:
         self.from_start: dict[int, dict[str, int]] = {}
         # Numbers of the processes that have names.
         self.named: dict[str, int] = {}
-        # Keys that are numbers, and words that look like numbers: JSON tells them apart.
-        self.numbers: set[str] = set()
-        self.words: set[str] = set()
+        # The names of the partitions that keys stand for. Some keys are numbers, and some are words
+        # that look like numbers: JSON tells them apart.
+        self.keys: dict[int | str, str] = {}
+        self.unclear = ""
 
     def take(self, form: Any) -> Op | None:
         """Translate a form into our operation; None if not a client's. Raises NotAnOperation."""
+        if type(form) is PlainForm:
+            return self._take_plain(form)
         op = operation(form, self.named)
         if op is None:
             return None
-        self._note_keys(form)
+        self._note_keys(key for key in keys_sent_to(form) if key not in self.keys)
+        if self.unclear:
+            raise NotAnOperation(self.unclear)
+        turn = self._turn(op.type, op.process, op.f)
+        if turn is None:
+            return None
+        op = replace(op, op=turn[0], final=turn[1])
         if op.type == "invoke":
-            return self._invoke(op)
-        return self._complete(op, bool(form.get("seek-to-beginning?")))
+            return op
+        return self.completed(op, bool(form.get("seek-to-beginning?")))
+
+    def _take_plain(self, form: PlainForm) -> Op | None:
+        """Translate an operation that is written as almost all are. Raises NotAnOperation."""
+        sends: list[Send] = []
+        reads: list[Read] = []
+        for step in form.value or ():
+            if isinstance(step, _Polled):
+                for key, records in (step.records or {}).items():
+                    reads.append(Read(partition=key, records=_runs(records)))
+                continue
+            if step.key not in self.keys:
+                self._note_keys([step.key])
+            sent = step.record
+            offset, value = (-1, sent) if isinstance(sent, int) else (sent.offset, sent.value)
+            sends.append(Send(partition=self.keys[step.key], value=value, offset=offset))
+        if self.unclear:
+            raise NotAnOperation(self.unclear)
+        turn = self._turn(form.type, form.process, form.f)
+        if turn is None:
+            return None
+        level = form.level if form.isolation is msgspec.UNSET else form.isolation
+        op = Op(
+            op=turn[0],
+            process=form.process,
+            t_us=form.time // NS_PER_US,
+            type=form.type,
+            f=form.f,
+            client=str(form.process),
+            sends=tuple(sends),
+            reads=tuple(reads),
+            final=turn[1],
+            **_more(form.type, form.rebalance_log, form.error, level),
+        )
+        return self.completed(op, False) if op.final else op
 
     def lose(self) -> None:
         """Note that a line was lost: no reader's position is known any more."""
         self.lines_lost = True
         self.from_start.clear()
 
-    def _note_keys(self, form: Mapping[str, Any]) -> None:
-        """Remember how keys are written. Raises NotAnOperation for two that look the same."""
-        for key in keys_sent_to(form):
-            if isinstance(key, str) and key.isdigit():
-                self.words.add(key)
-            elif type(key) is int:
-                self.numbers.add(str(key))
-        if both := self.words & self.numbers:
-            raise NotAnOperation(
+    def _note_keys(self, keys: Iterable[Any]) -> None:
+        """Remember how keys are written, of which no two may look the same."""
+        self.keys |= {key: str(key) for key in keys if isinstance(key, int | str)}
+        words = {key for key in self.keys if isinstance(key, str)}
+        if both := words.intersection(str(key) for key in self.keys if isinstance(key, int)):
+            self.unclear = (
                 f"key {min(both)} is a word here and a number elsewhere, or the other way round, "
                 "and what is polled does not say which of the two it is of: rename one of them"
             )
 
-    def _invoke(self, op: Op) -> Op:
-        # If the last one has not ended, its outcome stays unknown: the next end is not its own.
-        op = replace(op, op=self.ops)
-        self.ops += 1
-        self.open[op.process] = op.op, op.f
-        return op
-
-    def _complete(self, op: Op, seeks: bool) -> Op | None:
-        invoked = self.open.get(op.process)
+    def _turn(self, kind: OpType, process: int, f: OpKind) -> tuple[int, bool] | None:
+        """Return the number of the operation that a process invokes or completes, and whether it is
+        final; None if its invocation was lost. Raises NotAnOperation."""
+        if kind == "invoke":
+            # If the last one has not ended, its outcome stays unknown: the next end is not its own.
+            self.open[process] = self.ops, f
+            self.ops += 1
+            return self.ops - 1, False
+        invoked = self.open.get(process)
         if invoked is None and self.lines_lost:
             return None
         if invoked is None:
-            raise NotAnOperation(f"process {op.process} completes what it never invoked")
-        number, f = invoked
-        if f != op.f:
-            raise NotAnOperation(f"process {op.process} completes {op.f}, but invoked {f}")
-        final = op.process in self.from_start and op.f in ("poll", "txn")
-        del self.open[op.process]
-        return self.completed(replace(op, op=number, final=final), seeks)
+            raise NotAnOperation(f"process {process} completes what it never invoked")
+        number, begun = invoked
+        if begun != f:
+            raise NotAnOperation(f"process {process} completes {f}, but invoked {begun}")
+        del self.open[process]
+        return number, process in self.from_start and f in ("poll", "txn")
 
     def completed(self, op: Op, seeks: bool) -> Op:
         """Return a completed operation with what the earlier ones of its process add: where final
@@ -172,22 +251,29 @@ def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
         raise UnknownKind(_show(f), kind, _number(process, ":process"))
     if type(form) is Doubled:
         raise NotAnOperation("it says a key twice")
-    ends: dict[str, Any] = {}
-    if kind != "invoke":
-        rebalanced = tuple(_rebalanced(form.get("rebalance-log")))
-        ends = {"rebalanced": rebalanced, "error": _error(form)}
-    if "isolation" in form or "isolation-level" in form:
-        ends["isolation"] = _isolation(form.get("isolation", form.get("isolation-level")))
+    level = form.get("isolation", form.get("isolation-level", msgspec.UNSET))
     return Op(
         op=0,
-        process=_number(process, ":process"),
+        process=_number(process, ":process", _MOST_PROCESS),
         t_us=_number(form.get("time"), ":time") // NS_PER_US,
         type=kind,
         f=f,
         client=name or str(process),
         **_body(form, f),
-        **ends,
+        **_more(kind, form.get("rebalance-log"), form.get("error"), level),
     )
+
+
+def _more(kind: OpType, rebalance_log: Any, error: Any, level: Any) -> dict[str, Any]:
+    """Return the fields of an operation that few have."""
+    found: dict[str, Any] = {}
+    if kind != "invoke" and rebalance_log is not None:
+        found["rebalanced"] = tuple(_rebalanced(rebalance_log))
+    if kind != "invoke" and error is not None:
+        found["error"] = _error(error)
+    if level is not msgspec.UNSET:
+        found["isolation"] = _isolation(level)
+    return found
 
 
 def _body(form: Mapping[str, Any], f: OpKind) -> dict[str, Any]:
@@ -231,28 +317,33 @@ def _read(key: Any, pairs: Any) -> Read:
     """Return the records of one key that a poll returned, as runs."""
     if not isinstance(pairs, list):
         raise NotAnOperation(f"the records polled of {_show(key)} are {_kind_of(pairs)}, no list")
-    return Read(partition=_partition(key), records=tuple(runs_of(pairs)))
+    return Read(partition=_partition(key), records=_runs(map(_record, pairs)))
 
 
-def runs_of(pairs: list[Any]) -> Iterator[RecordRun]:
-    """Yield pairs of offset and value as runs, in which both rise by one from record to record."""
+def _record(pair: Any) -> _Record:
+    """Read `[offset v]`. A message without a value counts as unreadable, which a negative value
+    stands for."""
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise NotAnOperation(f"{_show(pair)} is not an offset and a value")
+    offset = _number(pair[0], "an offset")
+    return _Record(offset, -1 if pair[1] is None else _number(pair[1], "a value"))
+
+
+def _runs(records: Iterable[_Record]) -> tuple[RecordRun, ...]:
+    """Return records as runs, in which offset and value both rise by one from record to record."""
+    found: list[RecordRun] = []
     offset = value = count = 0
-    for pair in pairs:
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise NotAnOperation(f"{_show(pair)} is not an offset and a value")
-        at, what = pair
-        if type(at) is not int or type(what) is not int or not 0 <= at <= _LIMIT >= what >= 0:
-            at = _number(at, "an offset")
-            # A message without a value counts as unreadable, which a negative value stands for.
-            what = -1 if what is None else _number(what, "a value")
-        if count and value >= 0 and (at, what) == (offset + count, value + count):
+    for record in records:
+        after = (offset + count, value + count)
+        if 0 < count < _MOST_RUN and value >= 0 and (record.offset, record.value) == after:
             count += 1
             continue
         if count:
-            yield RecordRun(offset, value, count)
-        offset, value, count = at, what, 1
+            found.append(RecordRun(offset, value, count))
+        offset, value, count = record.offset, record.value, 1
     if count:
-        yield RecordRun(offset, value, count)
+        found.append(RecordRun(offset, value, count))
+    return tuple(found)
 
 
 def _rebalanced(log: Any) -> Iterator[str]:
@@ -273,13 +364,13 @@ def _partition(key: Any) -> str:
     return str(key)
 
 
-def _number(value: Any, what: str) -> int:
-    if type(value) is int and 0 <= value <= _LIMIT:
+def _number(value: Any, what: str, most: int = _LIMIT) -> int:
+    if type(value) is int and 0 <= value <= most:
         return value
     if isinstance(value, bool) or not isinstance(value, int):
         raise NotAnOperation(f"{what} is {_show(value)}, not a number")
-    if not 0 <= value <= _LIMIT:
-        raise NotAnOperation(f"{what} is {value}, outside 0 .. {_LIMIT}")
+    if not 0 <= value <= most:
+        raise NotAnOperation(f"{what} is {value}, outside 0 .. {most}")
     return value
 
 
@@ -292,10 +383,9 @@ def _isolation(level: Any) -> Isolation:
     return isolation
 
 
-def _error(form: Mapping[str, Any]) -> str:
-    error = form.get("error")
+def _error(error: Any) -> str:
     try:
-        return "" if error is None else _show(_unquoted(error))
+        return _show(_unquoted(error))
     except RecursionError:
         return type(error).__name__
 

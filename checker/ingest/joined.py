@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from operator import attrgetter, eq
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,119 +25,212 @@ Columns = Mapping[str, Any]
 """Columns of a table by name: an array or `Words` each, without that of the run."""
 
 
-class Joined(NamedTuple):
-    """An operation: its two lines, one of which may be missing, and their numbers (0: unknown);
-    `sends` are those invoked, with the offsets of the completion."""
+_FIELDS: Final = (
+    *("process", "client", "type", "f", "final", "error", "step", "isolation", "group"),
+    "rebalanced",
+)
+_LOOK: Final = attrgetter(*_FIELDS)
+_SENT: Final = attrgetter("partition", "value", "count")
 
-    invoked: Op | None
-    done: Op | None
-    lines: tuple[int, int]
-    sends: Sequence[Send]
+
+class Lines:
+    """Some lines of a history by column. `number` is that of each in its file. The fields in
+    `_FIELDS` have few different values: `looks` has each combination of them once, by field."""
+
+    def __init__(self, ops: Sequence[Op], number: Sequence[int]) -> None:
+        self.ops = ops
+        self.number = numbers(number)
+        self.op = numbers_of(ops, "op")
+        self.t_us = numbers_of(ops, "t_us")
+        looks = list(map(_LOOK, ops))
+        codes = {look: code for code, look in enumerate(dict.fromkeys(looks))}
+        self.looks = dict(zip(_FIELDS, zip(*codes, strict=True), strict=True)) if codes else {}
+        self._code = np.fromiter(map(codes.__getitem__, looks), np.int64, len(ops))
+        self.type, self.f = self.words("type"), self.words("f")
+        self.invokes = self.are("type", "invoke")
+        self.process = self.column("process")
+        self.sends = list(map(attrgetter("sends"), ops))
+        self.sent = np.fromiter(map(len, self.sends), np.int64, len(ops))
+
+    def column(self, name: str, kind: type = np.int64) -> Any:
+        """Return a column of one of `_FIELDS`."""
+        return np.array(self.looks.get(name, ()), kind)[self._code]
+
+    def words(self, name: str) -> Words:
+        """Return a column of one of `_FIELDS` that is a text."""
+        of_looks = words(self.looks.get(name, ()))
+        return Words(of_looks.codes[self._code], of_looks.words)
+
+    def are(self, name: str, *among: object) -> Mask:
+        """Return which lines have one of these values in one of `_FIELDS`."""
+        found = np.array([value in among for value in self.looks.get(name, ())], bool)
+        return found[self._code]
+
+
+class Joined:
+    """Operations, each with its two lines in `lines`, of which one may be missing (-1): where it is
+    invoked and where it completes. `refused`: operations whose completion names sends that they did
+    not invoke; it does not count. `sends` are as invoked, with the offsets of the completion."""
+
+    def __init__(self, lines: Lines, begun: I64, ended: I64) -> None:
+        self.lines, self.begun = lines, begun
+        self.first = np.where(begun < 0, ended, begun)
+        self.sent = lines.sent[self.first]
+        self.sends = [*chain.from_iterable(map(lines.sends.__getitem__, self.first.tolist()))]
+        self.offset = numbers_of(self.sends, "offset")
+        self.begin_line = np.where(begun < 0, 0, lines.number[begun])
+        self.end_line = np.where(ended < 0, 0, lines.number[ended])
+        self.refused = self._take_offsets(ended)
+        self.ended = ended.copy()
+        self.ended[self.refused] = -1
+        self.last = np.where(self.ended < 0, self.first, self.ended)
+
+    def __len__(self) -> int:
+        return len(self.begun)
+
+    def _take_offsets(self, ended: I64) -> I64:
+        """Take the offsets that completions state. Return the operations that are refused."""
+        again = np.flatnonzero((self.begun >= 0) & (ended >= 0) & (self.lines.sent[ended] > 0))
+        sends, start = self.lines.sends, np.cumsum(self.sent) - self.sent
+        alone = (self.sent[again] == 1) & (self.lines.sent[ended[again]] == 1)
+        one = again[alone]
+        asked = [self.sends[place] for place in start[one].tolist()]
+        done = [sends[row][0] for row in ended[one].tolist()]
+        same = np.fromiter(map(eq, map(_SENT, asked), map(_SENT, done)), bool, len(one))
+        offset = numbers_of(done, "offset")
+        stated = same & (offset >= 0)
+        self.offset[start[one[stated]]] = offset[stated]
+        refused = one[~same].tolist()
+        for nth in again[~alone].tolist():
+            begin, end = int(start[nth]), int(start[nth] + self.sent[nth])
+            found = _offsets(self.sends[begin:end], sends[ended[nth]])
+            if found is None:
+                refused.append(nth)
+            else:
+                self.offset[begin:end] = np.where(found < 0, self.offset[begin:end], found)
+        return numbers(sorted(refused))
+
+
+def _offsets(asked: Sequence[Send], done: Sequence[Send]) -> I64 | None:
+    """Return the offset that a completion states for each send; None if its sends differ."""
+    offsets = {_SENT(send): send.offset for send in done}
+    found = numbers([offsets.pop(_SENT(send), -1) for send in asked])
+    return None if offsets else found
 
 
 class HistoryColumns:
     """The columns of some operations by table, and the rows of operations in them. `isolation` and
     `origin_us` are what the run promises and when its storm began."""
 
-    def __init__(self, joined: Sequence[Joined], isolation: str, origin_us: int) -> None:
-        self._ops: list[Any] = [j.invoked or j.done for j in joined]
-        self._done = [j.done for j in joined]
-        self._isolation = isolation
-        sends = [j.sends for j in joined]
-        reads = [(op if done is None else done).reads for op, done in self._both()]
-        self._common = self._of_ops(joined)
-        self.sends = self._of_sends(sends)
-        self.reads = self._of_reads(reads)
-        self.ops = self._of_rest(joined, sends, origin_us)
+    def __init__(self, joined: Joined, isolation: str, origin_us: int) -> None:
+        self._joined, self._lines = joined, joined.lines
+        reads = [self._lines.ops[row].reads for row in joined.last.tolist()]
+        self._common = self._of_ops()
+        self.sends = self._of_sends()
+        self.reads = self._of_reads(reads, isolation)
+        self.ops = self._of_rest(origin_us)
 
-    def _both(self) -> Iterable[tuple[Op, Op | None]]:
-        return zip(self._ops, self._done, strict=True)
-
-    def _of_ops(self, joined: Sequence[Joined]) -> dict[str, Any]:
+    def _of_ops(self) -> dict[str, Any]:
         """Return the columns of operations that all tables have."""
-        begun = [NO_TIME if j.invoked is None else j.invoked.t_us for j in joined]
-        ended = [NO_TIME if done is None else done.t_us for done in self._done]
-        final = [op.final or (done is not None and done.final) for op, done in self._both()]
+        joined, lines = self._joined, self._lines
+        final = lines.column("final", bool)
         return {
-            "op": numbers([op.op for op in self._ops]),
-            "process": numbers([op.process for op in self._ops]),
-            "client": words([op.client for op in self._ops]),
-            "invoke_us": numbers(begun),
-            "complete_us": numbers(ended),
-            "outcome": words(["info" if done is None else done.type for done in self._done]),
-            "final": np.array(final, bool),
+            "op": lines.op[joined.first],
+            "process": lines.process[joined.first],
+            "client": _at(lines.words("client"), joined.first),
+            "invoke_us": np.where(joined.begun < 0, NO_TIME, lines.t_us[joined.begun]),
+            "complete_us": np.where(joined.ended < 0, NO_TIME, lines.t_us[joined.ended]),
+            "outcome": _at(lines.type, joined.ended, "info"),
+            "final": final[joined.first] | final[joined.last],
         }
 
-    def _of_rest(
-        self, joined: Sequence[Joined], sends: Sequence[Sequence[Send]], origin_us: int
-    ) -> dict[str, Any]:
+    def _of_rest(self, origin_us: int) -> dict[str, Any]:
         """Return the columns of operations."""
-        common, lines = self._common, numbers([j.lines for j in joined]).reshape(-1, 2)
+        common, joined, lines = self._common, self._joined, self._lines
         when = np.where(common["complete_us"] < 0, common["invoke_us"], common["complete_us"])
         return {
             **common,
-            "f": words([op.f for op in self._ops]),
-            "error": words([_WITHOUT if done is None else done.error for done in self._done]),
-            "sent": _sums(self.sends["count"], numbers(list(map(len, sends)))),
+            "f": _at(lines.f, joined.first),
+            "error": _at(lines.words("error"), joined.ended, _WITHOUT),
+            "sent": _sums(self.sends["count"], joined.sent),
             "polled": _sums(self.reads["count"], self._runs_of_op) + self._delivered(),
-            "step": numbers([op.step for op in self._ops]),
+            "step": lines.column("step")[joined.first],
             "second": (when - origin_us) // 1_000_000,
-            "invoke_line": lines[:, 0],
-            "complete_line": lines[:, 1],
+            "invoke_line": joined.begin_line,
+            "complete_line": joined.end_line,
         }
 
-    def _of_sends(self, sends: Sequence[Sequence[Send]]) -> dict[str, Any]:
-        each, per_op = list(chain.from_iterable(sends)), numbers(list(map(len, sends)))
-        several = np.array([op.f == "txn" for op in self._ops], bool) | (per_op > 1)
+    def _of_sends(self) -> dict[str, Any]:
+        joined = self._joined
+        several = self._lines.are("f", "txn")[joined.first] | (joined.sent > 1)
         return {
-            **_repeated(self._common, per_op),
-            "seq": _places(per_op),
-            "partition": words(list(map(attrgetter("partition"), each))),
-            **_numbers_of(each, ("acks", "value", "count", "offset")),
-            "transaction": np.repeat(several, per_op),
-            "proved_us": np.full(len(each), NO_TIME, np.int64),
+            **_repeated(self._common, joined.sent),
+            "seq": _places(joined.sent),
+            "partition": words(list(map(attrgetter("partition"), joined.sends))),
+            **{name: numbers_of(joined.sends, name) for name in ("acks", "value", "count")},
+            "offset": joined.offset,
+            "transaction": np.repeat(several, joined.sent),
+            "proved_us": np.full(len(joined.sends), NO_TIME, np.int64),
         }
 
-    def _of_reads(self, reads: Sequence[Sequence[Read]]) -> dict[str, Any]:
+    def _of_reads(self, reads: Sequence[Sequence[Read]], isolation: str) -> dict[str, Any]:
         """Return the columns of runs of records; an answer without records is one empty run."""
         each, per_op = list(chain.from_iterable(reads)), numbers(list(map(len, reads)))
         found = [read.records or _NO_RECORDS for read in each]
         runs, per_read = list(chain.from_iterable(found)), numbers(list(map(len, found)))
-        self._runs_of_op = _sums(per_read, per_op)
+        self.reads_of_op, self._runs_of_op = per_op, _sums(per_read, per_op)
         of_read = {
             "seq": _places(per_op),
             "partition": words(list(map(attrgetter("partition"), each))),
             "node": words(list(map(attrgetter("node"), each))),
             "rebalanced": self._rebalanced(each, per_op),
-            "at_end": np.array(list(map(attrgetter("at_end"), each)), bool),
-            **_numbers_of(each, ("start", "hw", "log_start")),
+            "at_end": np.fromiter(map(attrgetter("at_end"), each), bool, len(each)),
+            **{name: numbers_of(each, name) for name in ("start", "hw", "log_start")},
         }
+        dirty = {"uncommitted": self._dirty(isolation)}
         return {
-            **_repeated(self._common | {"uncommitted": self._dirty()}, self._runs_of_op),
+            **_repeated(self._common | dirty, self._runs_of_op),
             **_repeated(of_read, per_read),
             "idx": _places(per_read),
-            **_numbers_of(runs, ("offset", "value", "count", "epoch")),
+            **{name: numbers_of(runs, name) for name in ("offset", "value", "count", "epoch")},
         }
 
     def _delivered(self) -> I64:
         """Return how many records each poll of a group was given."""
-        polls = (done if op.group and op.f == "poll" else None for op, done in self._both())
-        given = [() if done is None else done.deliveries for done in polls]
-        return numbers([sum(r.count for d in each for r in d.records) for each in given])
+        joined, lines = self._joined, self._lines
+        given = np.zeros(len(joined), np.int64)
+        polls = lines.are("f", "poll") & ~lines.are("group", "")
+        for nth in np.flatnonzero(polls[joined.first] & (joined.ended >= 0)).tolist():
+            done = lines.ops[joined.ended[nth]]
+            given[nth] = sum(run.count for each in done.deliveries for run in each.records)
+        return given
 
-    def _dirty(self) -> Mask:
-        """Return which operations may read records of operations that abort."""
-        said = ((done.isolation if done else "") or op.isolation for op, done in self._both())
-        return np.array([(s or self._isolation) == "read_uncommitted" for s in said], bool)
+    def _dirty(self, isolation: str) -> Mask:
+        """Return which operations may read records of operations that abort: as the completion
+        says, or else the invocation, or else the promise."""
+        joined, lines = self._joined, self._lines
+        silent, dirty = lines.are("isolation", ""), lines.are("isolation", "read_uncommitted")
+        said = np.where(silent[joined.last], joined.first, joined.last)
+        found: Mask = np.where(silent[said], isolation == "read_uncommitted", dirty[said])
+        return found
 
     def _rebalanced(self, reads: Sequence[Read], per_op: I64) -> Mask:
         """Return which reads are of a partition that moved while their operation ran."""
-        moved = [done.rebalanced if done else () for done in self._done]
         found = np.zeros(len(reads), bool)
-        if any(moved):
-            row = np.repeat(np.arange(len(per_op)), per_op).tolist()
-            found[:] = [read.partition in moved[at] for at, read in zip(row, reads, strict=True)]
+        if any(self._lines.looks.get("rebalanced", ())):
+            ended = np.repeat(self._joined.ended, per_op).tolist()
+            for nth, (row, read) in enumerate(zip(ended, reads, strict=True)):
+                found[nth] = row >= 0 and read.partition in self._lines.ops[row].rebalanced
         return found
+
+
+def _at(column: Words, rows: I64, missing: str = "") -> Words:
+    """Return the rows of a column of texts; row -1 has the text `missing`."""
+    if not len(rows) or rows.min() >= 0:
+        return Words(column.codes[rows], column.words)
+    return Words(
+        np.where(rows < 0, len(column.words), column.codes[rows]), [*column.words, missing]
+    )
 
 
 def table(name: str, run: str, columns: Columns) -> pa.Table:
@@ -176,10 +269,15 @@ def numbers(values: Sequence[Any]) -> I64:
     return np.array(values, np.int64)
 
 
+def numbers_of(items: Sequence[Any], name: str) -> I64:
+    """Return an attribute of these items, a whole number, as a column."""
+    return np.fromiter(map(attrgetter(name), items), np.int64, len(items))
+
+
 def words(texts: Sequence[str]) -> Words:
     """Return texts as a column."""
     codes = {text: code for code, text in enumerate(dict.fromkeys(texts))}
-    return Words(np.array([*map(codes.__getitem__, texts)], np.int64), list(codes))
+    return Words(np.fromiter(map(codes.__getitem__, texts), np.int64, len(texts)), list(codes))
 
 
 def _joint(parts: Sequence[Any]) -> Any:
@@ -195,17 +293,11 @@ def _joint(parts: Sequence[Any]) -> Any:
 
 def _repeated(columns: Columns, times: I64) -> dict[str, Any]:
     """Return columns in which each row stands as many times as `times` says."""
-    made: dict[str, Any] = {}
-    for name, column in columns.items():
-        if isinstance(column, Words):
-            made[name] = Words(np.repeat(column.codes, times), column.words)
-        else:
-            made[name] = np.repeat(column, times)
-    return made
-
-
-def _numbers_of(items: Sequence[Any], names: tuple[str, ...]) -> dict[str, I64]:
-    return {name: numbers(list(map(attrgetter(name), items))) for name in names}
+    rows = np.repeat(np.arange(len(times)), times)
+    return {
+        name: Words(column.codes[rows], column.words) if isinstance(column, Words) else column[rows]
+        for name, column in columns.items()
+    }
 
 
 def _places(lengths: I64) -> I64:

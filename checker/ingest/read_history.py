@@ -1,16 +1,14 @@
-"""Reading of a history into the tables ops, sends and reads: each operation is joined with its
-completion.
+"""Reading of a history into the tables ops, sends and reads.
 
-One pass, which holds only the operations that have not completed. Others become columns, some
-thousand at a time (`checker.ingest.joined`). A line that cannot be read, a completion without an
-invocation, a second completion, a clock that goes back: each is reported in a sentence, and the
-rest is read.
+One pass, which holds only the operations that have not completed. Some thousand lines at a time
+are joined into operations (`checker.ingest.join`) and become columns (`checker.ingest.joined`). A
+line that cannot be read, and lines that break a rule of a history, are reported in a sentence, and
+the rest is read.
 """
 
 from __future__ import annotations
 
 import contextlib
-from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -20,16 +18,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checker.evidence.columns import Rows, rows
+from checker.evidence.columns import Rows, Words, rows
 from checker.evidence.facts import HistoryParts, Outcome, Polls, Resets, Sends
+from checker.evidence.sorting import I64, distinct
 from checker.ingest import joined, tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.group_rows import GroupRows, group_facts
+from checker.ingest.join import DAMAGE, Join, Said
 from checker.ingest.joined import Columns, HistoryColumns, Joined
 from checker.ingest.lines import Line
 from checker.ingest.row_group import whole
-from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
+from checker.ingest.source import FileReader, Ingested, Source, why
 from harness.formats.history import (
     GROUP_KINDS,
     Delivered,
@@ -72,10 +72,9 @@ strict = JsonReader(StrictOp, keys_once=True)
 """The decoder of lines without unknown fields."""
 _lenient = JsonReader(Op, keys_once=True)
 _KINDS: Final = get_args(OpKind)
+NOTE: Final = "note"
 _MOVES: Final = ("assign", "subscribe", "crash")
-LATE_KINDS: Final = ("send", "poll", "txn")
-"""The operations that may take effect late, so that their process must not go on after an info."""
-JOINED_AT_A_TIME: Final = 20_000
+JOINED_AT_A_TIME: Final = 50_000
 ROWS_A_PART: Final = 1_000_000
 _PARTS: Final = ("ops", "sends", "reads")
 
@@ -99,26 +98,6 @@ class _AnyKind(msgspec.Struct, frozen=True):
 _any_kind = JsonReader(_AnyKind)
 
 
-class MetNumbers:
-    """The numbers of operations that were met: all below `below`, and `others`."""
-
-    def __init__(self) -> None:
-        self.below, self.others = 0, set[int]()
-
-    def __contains__(self, number: int) -> bool:
-        return 0 <= number < self.below or number in self.others
-
-    def add(self, number: int) -> None:
-        """Note that a number was met."""
-        if number == self.below:
-            self.below += 1
-        else:
-            self.others.add(number)
-        while self.others and self.below in self.others:
-            self.others.remove(self.below)
-            self.below += 1
-
-
 class Reader(FileReader[Op]):
     """A reader of single lines, which joins them into operations and collects rows of tables."""
 
@@ -126,32 +105,20 @@ class Reader(FileReader[Op]):
 
     def __init__(self, source: Source, into: Ingested) -> None:
         super().__init__(source, into)
-        # If lines are lost, half an operation may be missing, which is no further mistake.
-        self.lines_lost = False
-        self.numbers = LineNumbers()
-        self.open: dict[int, Op] = {}
-        # the line of each operation in flight
-        self.lines: dict[int, int] = {}
-        self.seen = MetNumbers()
-        self.last_us: dict[int, int] = {}
+        self.join = Join()
+        # lines that wait to be joined, and the first of them in front of which lines are missing
+        self.pending: list[Op] = []
+        self.numbers: list[int] = []
+        self.lost_at: int | None = None
+        # sentences about lines in front of a row of those
+        self.said: list[Said] = []
         # partitions a process ever used, to know which of them an assignment drops
         self.used: dict[int, set[str]] = {}
         # operations of unknown outcome that sent to several partitions
         self.unknown: dict[int, list[Send]] = {}
-        # what shows in the history: names of flags of `HistoryParts`
-        self.marks: set[str] = set()
-        # processes whose last operation has not ended, or ended with an unknown outcome
-        self.busy: dict[int, int] = {}
-        self.retired: set[int] = set()
         # an operation of an unknown kind, and what follows it
         self.strange: Strange | None = None
         self.held: list[tuple[int, Op] | Strange] = []
-        # the time and number of every invocation, in order of line; by process the last operation;
-        # whether their numbers rise in that order
-        self.invoked_us, self.invoked_op = array("q"), array("q")
-        self.last_op: dict[int, int] = {}
-        self.in_turn = True
-        self.joined: list[Joined] = []
         # columns of the operations that were joined, by table
         self.parts: dict[str, list[Columns]] = {name: [] for name in _PARTS}
         # how many were found; a large history writes them in parts
@@ -175,14 +142,23 @@ class Reader(FileReader[Op]):
                 if (found := _any_kind.decode(line.data)).f not in _KINDS:
                     self.meet(Strange(line.number, f'"{found.f}"', found.type, found.op))
                     return
-            self.lines_lost = True
             if line.whole:
-                self.problem("line", f"line {line.number} is not an operation: {why(reason)}.")
+                self.lose("line", f"line {line.number} is not an operation: {why(reason)}.")
             else:
-                self.problem("line", f"ends in half a line (line {line.number}), left out.")
+                self.lose("line", f"ends in half a line (line {line.number}), left out.")
             return
-        self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(error)}.")
+        self.say(NOTE, f"line {line.number}: ignored: {why(error)}.")
         self.take(line.number, op)
+
+    def lose(self, kind: str, sentence: str) -> None:
+        """Report a line that is left out."""
+        self.say(kind, sentence)
+        if self.lost_at is None:
+            self.lost_at = len(self.pending)
+
+    def say(self, kind: str, sentence: str) -> None:
+        """Report something in front of the next line."""
+        self.said.append(Said(len(self.pending), kind, sentence))
 
     def meet(self, found: Strange) -> None:
         """Take a line of an operation of an unknown kind. What follows it may be an effect of it
@@ -207,87 +183,56 @@ class Reader(FileReader[Op]):
         """Leave out what follows an operation of an unknown kind."""
         if (found := self.strange) is None:
             return
-        self.lines_lost = True
         self.held.clear()
-        self.problem(
+        self.lose(
             "kind",
             f"line {found.line} is an operation that the checker does not know, {found.f}: what it "
             "does to a log is unknown, so nothing behind it is judged.",
         )
 
     def take(self, number: int, op: Op) -> None:
-        """Take the operation on one line; an invocation waits for its completion."""
+        """Take the operation on one line."""
         if self.strange is not None:
             self.held.append((number, op))
             return
-        if op.seq == self.numbers.next and op.seq >= 0:
-            self.numbers.next = op.seq + 1
-        elif gap := self.numbers.gap(op.seq):
-            self.damage(f"line {number}: {gap}.")
-        last = self.last_us.get(op.process, op.t_us)
-        if op.t_us < last:
-            self.marks.add("clock_back")
-            self.problem(
-                "time",
-                f"line {number}: time goes back by {last - op.t_us} us within "
-                f"process {op.process}.",
-            )
-        self.last_us[op.process] = op.t_us
-        if op.type == "invoke":
-            self.note_turn(number, op)
-            if op.op in self.seen:
-                self.problem("twice", f"line {number}: operation {op.op} is invoked twice.")
-                self.lines_lost = True
-            else:
-                self.seen.add(op.op)
-                self.open[op.op] = op
-                self.lines[op.op] = number
-            return
-        invoked = self.open.pop(op.op, None)
-        if invoked is None:
-            if op.op in self.seen:
-                self.problem(
-                    "twice",
-                    f"line {number}: operation {op.op} is completed twice; "
-                    "the first completion counts.",
-                )
-                return
-            self.seen.add(op.op)
-            if not self.lines_lost:
-                message = f"line {number}: operation {op.op} ends but was never invoked."
-                self.problem("orphan", message)
-        elif (invoked.process, invoked.f) != (op.process, op.f):
-            self.problem(
-                "other",
-                f"line {number}: operation {op.op} ends as {op.f} of process {op.process}, "
-                f"but was invoked as {invoked.f} of process {invoked.process}.",
-            )
-        if self.busy.get(op.process) == op.op:
-            del self.busy[op.process]
-        if op.type == "info" and op.f in LATE_KINDS:
-            self.retired.add(op.process)
-        self.add(invoked, op, number)
+        self.pending.append(op)
+        self.numbers.append(number)
+        if len(self.pending) >= JOINED_AT_A_TIME:
+            self.end_part()
 
-    def note_turn(self, number: int, op: Op) -> None:
-        """Note that a process invoked an operation, to know the order of its operations. Report one
-        that goes on although its last operation has not ended, or has an unknown outcome."""
-        self.invoked_us.append(op.t_us)
-        self.invoked_op.append(op.op)
-        if self.last_op.get(op.process, op.op) > op.op:
-            self.in_turn = False
-        last = self.busy.get(op.process)
-        if last is None and op.process in self.retired:
-            last = self.last_op.get(op.process)
-        if last is not None and last != op.op and not self.lines_lost:
-            self.marks.add("overlap")
-            how = "its outcome is unknown" if op.process in self.retired else "it has not ended"
-            self.problem(
-                "overlap",
-                f"line {number}: process {op.process} invokes operation {op.op} after operation "
-                f"{last}, and {how}. A process does one operation after another: give each thread "
-                "a process number of its own, and a new one after an info.",
-            )
-        self.last_op[op.process] = self.busy[op.process] = op.op
+    def take_all(self, entries: Sequence[Op], first: int = 1, text: bytes = b"") -> None:
+        """Take the operations on successive lines."""
+        if self.strange is not None:
+            super().take_all(entries, first, text)
+            return
+        self.pending.extend(entries)
+        self.numbers.extend(range(first, first + len(entries)))
+        if len(self.pending) >= JOINED_AT_A_TIME:
+            self.end_part()
+
+    def problem(self, kind: str, sentence: str) -> None:
+        """Report a problem, after those of the lines in front of it."""
+        self.end_part()
+        super().problem(kind, sentence)
+
+    def end_part(self) -> None:
+        """Join the operations on the lines that wait, and turn them into columns."""
+        said, self.said = self.said, []
+        if self.pending:
+            ops, numbers, lost = self.pending, self.numbers, self.lost_at
+            self.pending, self.numbers, self.lost_at = [], [], None
+            found, more = self.join.take(ops, numbers, lost)
+            said += more
+            self.add(found, said)
+        elif self.lost_at is not None:
+            self.join.lines_lost, self.lost_at = True, None
+        for _, kind, sentence in sorted(said, key=lambda each: each.row):
+            if kind == NOTE:
+                self.into.problems.note(f"{self.name} {sentence}")
+            elif kind == DAMAGE:
+                self.damage(sentence)
+            else:
+                super().problem(kind, sentence)
 
     def judge_whole(self, numbered: bool) -> None:
         """Report missing lines that only the whole history shows, such as a missing operation
@@ -296,13 +241,13 @@ class Reader(FileReader[Op]):
         phases = self.into.meta.phases
         # The clients ended before the cluster, even if the harness was killed later.
         whole = self.into.meta.state == "finished" or phases.end_us > 0
-        if self.into.meta.source or not whole or self.lines_lost:
+        if self.into.meta.source or not whole or self.join.lines_lost:
             return
         if not numbered:
             self.problem("number", "lacks an operation: the numbers of its operations have a gap.")
-        if not self.last_us:
+        if not self.join.last_us:
             return  # That it is empty has a sentence of its own.
-        last_us = max(self.last_us.values())
+        last_us = max(self.join.last_us.values())
         # If the end is not known either, the final reads may have been made.
         if last_us < phases.final_us and (not phases.end_us or phases.final_us < phases.end_us):
             self.problem(
@@ -310,53 +255,20 @@ class Reader(FileReader[Op]):
                 f"ends {(phases.final_us - last_us) / 1e6:.3f} s before the final reads began.",
             )
 
-    def add(self, invoked: Op | None, done: Op | None, line: int = 0) -> None:
-        """Add one operation, with or without its completion (on the line `line`)."""
-        op = invoked or done
-        assert op is not None
-        sends = _sends(invoked, done)
-        if sends is None:
-            self.problem("other", f"operation {op.op} ends with sends that it did not invoke.")
-            sends, done = op.sends, None
-        outcome = done.type if done else "info"
-        reads = (done or op).reads
-        if len(sends) > 1 or (sends and reads):
-            self.marks.add("transactions")
-        if op.f in ("poll", "txn") and (op.final or (done is not None and done.final)):
-            self.marks.add("final_reads")
-        if outcome == "info" and len(sends) > 1 and len({send.partition for send in sends}) > 1:
-            self.unknown[op.op] = list(sends)
-        used = self.used.get(op.process)
-        if used is None:
-            used = self.used[op.process] = set()
-        used.update(send.partition for send in sends)
-        used.update(read.partition for read in reads)
-        lines = (
-            self.lines.pop(op.op, 0) or (invoked.seq + 1 if invoked else 0),
-            line or (done.seq + 1 if done else 0),
-        )
-        self.joined.append(Joined(invoked, done, lines, sends))
-        self.found += 1
-        if len(self.joined) >= JOINED_AT_A_TIME:
-            self.end_part()
-        begun = invoked.t_us if invoked else joined.NO_TIME
-        ended = done.t_us if done else joined.NO_TIME
-        if op.group:
-            self.add_of_group(op, done, (op.process, op.client, outcome, begun, ended), line)
-            return
-        if op.f in GROUP_KINDS:
-            self.problem("group", f"operation {op.op} is a {op.f} of no group: name its group.")
-        if op.f in _MOVES or (done and done.rebalanced):
-            moved = frozenset(done.rebalanced if done else ())
-            if outcome == "ok":
-                # Behind records that it returned its position is known again.
-                moved = moved.difference(read.partition for read in reads if read.records)
-            self.note_move(op, outcome, (begun, ended), moved)
-
-    def end_part(self) -> None:
-        """Turn the operations that are joined into columns."""
-        made = HistoryColumns(self.joined, self.isolation, self.origin_us)
-        self.joined.clear()
+    def add(self, found: Joined, said: list[Said]) -> None:
+        """Add operations to the columns, and what is wrong with them to `said`."""
+        self.found += len(found)
+        made = HistoryColumns(found, self.isolation, self.origin_us)
+        self.note_marks(found, made)
+        for table in (made.sends, made.reads):
+            for process, partition in pairs_of(table["process"], table["partition"]):
+                self.used.setdefault(process, set()).add(partition)
+        lines = found.lines
+        asks = lines.are("f", *GROUP_KINDS, *_MOVES) | ~lines.are("group", "")
+        moved = ~lines.are("rebalanced", ())
+        more = asks[found.first] | (moved[found.last] & (found.ended >= 0))
+        for nth in np.flatnonzero(more).tolist():
+            self.add_other(found, nth, said)
         for name in _PARTS:
             self.parts[name].append(getattr(made, name))
         if self.write is not None and self.found - self.written >= ROWS_A_PART:
@@ -365,8 +277,48 @@ class Reader(FileReader[Op]):
                 parts.clear()
             self.written = self.found
 
-    def add_of_group(self, op: Op, done: Op | None, common: tuple[Any, ...], line: int) -> None:
-        """Add what a member of a group did; report what no member can do."""
+    def note_marks(self, found: Joined, made: HistoryColumns) -> None:
+        """Note what shows in these operations."""
+        sent, lines = found.sent, found.lines
+        if ((sent > 1) | ((sent > 0) & (made.reads_of_op > 0))).any():
+            self.join.marks.add("transactions")
+        if (made.ops["final"] & lines.are("f", "poll", "txn")[found.first]).any():
+            self.join.marks.add("final_reads")
+        unknown = (found.ended < 0) | lines.are("type", "info")[found.last]
+        for nth in np.flatnonzero(unknown & (sent > 1)).tolist():
+            begin = int(sent[:nth].sum())
+            sends = found.sends[begin : begin + int(sent[nth])]
+            if len({send.partition for send in sends}) > 1:
+                self.unknown[int(made.ops["op"][nth])] = sends
+
+    def add_other(self, found: Joined, nth: int, said: list[Said]) -> None:
+        """Add what one of these operations did beside sending and reading."""
+        ops = found.lines.ops
+        op, end = ops[found.first[nth]], int(found.ended[nth])
+        done = ops[end] if end >= 0 else None
+        outcome = done.type if done else "info"
+        begun = ops[found.begun[nth]].t_us if found.begun[nth] >= 0 else joined.NO_TIME
+        ended = done.t_us if done else joined.NO_TIME
+        row, line = int(found.last[nth]), int(found.end_line[nth])
+        if op.group:
+            common = (op.process, op.client, outcome, begun, ended)
+            said.extend(Said(row, *each) for each in self.add_of_group(op, done, common, line))
+            return
+        if op.f in GROUP_KINDS:
+            what = f"operation {op.op} is a {op.f} of no group: name its group."
+            said.append(Said(row, "group", what))
+        if op.f in _MOVES or (done and done.rebalanced):
+            moved = frozenset(done.rebalanced if done else ())
+            if outcome == "ok":
+                # Behind records that it returned its position is known again.
+                reads = (done or op).reads
+                moved = moved.difference(read.partition for read in reads if read.records)
+            self.note_move(op, outcome, (begun, ended), moved)
+
+    def add_of_group(
+        self, op: Op, done: Op | None, common: tuple[Any, ...], line: int
+    ) -> Iterator[tuple[str, str]]:
+        """Add what a member of a group did; yield what no member can do."""
         begun, ended = common[3:]
         since_us = done.since_us if done and done.since_us >= 0 else op.since_us
         for wrong, words in (
@@ -376,11 +328,12 @@ class Reader(FileReader[Op]):
         ):
             if wrong:
                 where = f"line {line}: " if line else ""
-                self.problem("group", f"{where}operation {op.op} of group {op.group} {words}.")
+                yield "group", f"{where}operation {op.op} of group {op.group} {words}."
         if self.into.meta.promise.groups is None and not self.groups.rows:
-            self.into.problems.note(
-                f"{self.name} tells of group {op.group}, and the promise says nothing of groups: "
-                "what they were given is not judged. State `groups` in the promise."
+            yield (
+                NOTE,
+                f"tells of group {op.group}, and the promise says nothing of groups: "
+                "what they were given is not judged. State `groups` in the promise.",
             )
         self.groups.add(op, done, common, since_us if since_us >= 0 else begun)
 
@@ -411,26 +364,12 @@ class Reader(FileReader[Op]):
                 yield op.op, partition, *of_process, int(partition in kept)
 
 
-def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send] | None:
-    """Return the sends as invoked, with the completion's offsets; None if its sends differ."""
-    if invoked is None or done is None or not done.sends:
-        return invoked.sends if invoked else done.sends if done else ()
-    if len(invoked.sends) == len(done.sends) == 1:
-        (asked,), (sent,) = invoked.sends, done.sends
-        if (asked.partition, asked.value, asked.count) != (sent.partition, sent.value, sent.count):
-            return None
-        return done.sends if sent.offset >= 0 and asked.acks == sent.acks else _with(asked, sent)
-    offsets = {(send.partition, send.value, send.count): send.offset for send in done.sends}
-    made = []
-    for send in invoked.sends:
-        offset = offsets.pop((send.partition, send.value, send.count), -1)
-        made.append(msgspec.structs.replace(send, offset=offset) if offset >= 0 else send)
-    return made if not offsets else None
-
-
-def _with(asked: Send, sent: Send) -> Sequence[Send]:
-    """Return a send as invoked, with the offset of the completion if it says one."""
-    return (msgspec.structs.replace(asked, offset=sent.offset) if sent.offset >= 0 else asked,)
+def pairs_of(process: I64, partition: Words) -> Iterator[tuple[int, str]]:
+    """Yield each process with each of its partitions."""
+    processes, codes = np.unique(process, return_inverse=True)
+    texts = partition.words
+    for key in distinct(codes * len(texts) + partition.codes).tolist():
+        yield int(processes[key // len(texts)]), texts[key % len(texts)]
 
 
 def finish(reader: Reader) -> None:
@@ -459,9 +398,9 @@ def finish(reader: Reader) -> None:
 def end(reader: Reader) -> None:
     """Add what has no completion, when all lines are read; report what only the whole shows."""
     reader.give_up()
-    reader.judge_whole(not reader.seen.others)
-    for invoked in reader.open.values():
-        reader.add(invoked, None)
+    reader.end_part()
+    reader.judge_whole(not reader.join.seen.others)
+    reader.add(reader.join.rest(), reader.said)
     reader.end_part()
 
 
@@ -491,7 +430,7 @@ def _facts(run: int, reader: Reader, columns: Mapping[str, Columns]) -> Iterator
     # Also a partition that was only ever assigned, or moved, has a history.
     seen = seen.union(reader.groups.partitions, *({*k, *m} for *_, k, m in reader.moves))
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
-    marks = {*reader.marks} | ({"groups"} if reader.groups.rows else set())
+    marks = reader.join.marks | ({"groups"} if reader.groups.rows else set())
     about = dict.fromkeys(marks, 1)
     yield rows(HistoryParts, run, partitions, whole=not reader.damaged, **about)
     given = {name: ops[name] for name in ("invoke_us", "complete_us", "sent", "polled", "step")}
@@ -515,10 +454,11 @@ def _facts(run: int, reader: Reader, columns: Mapping[str, Columns]) -> Iterator
 def _turns(reader: Reader) -> dict[int, int]:
     """Return the place of each operation by time and line; nothing if the numbers of each process's
     operations rise in that order."""
-    if reader.in_turn:
+    if reader.join.in_turn:
         return {}
-    in_order = np.argsort(np.array(reader.invoked_us, np.int64), kind="stable").tolist()
-    return {reader.invoked_op[row]: place for place, row in enumerate(in_order)}
+    t_us, ops = map(np.concatenate, zip(*reader.join.invoked, strict=True))
+    in_order = ops[np.argsort(t_us, kind="stable")].tolist()
+    return {op: place for place, op in enumerate(in_order)}
 
 
 def group_table(reader: Reader, run: str) -> pa.Table:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
-
-from checker.ingest.edn import read_forms
-from checker.ingest.jepsen import NotAnOperation, Translator, UnknownKind
-from checker.ingest.lines import Block, lines_of, readable_lines
-from checker.ingest.read_history import Reader, Strange, StrictOp
-from checker.ingest.source import Source, why
+from checker.ingest.edn import PlainLine, read_forms
+from checker.ingest.jepsen import NotAnOperation, PlainForm, Translator, UnknownKind
+from checker.ingest.lines import Block, Line, lines_of, readable_lines
+from checker.ingest.read_history import Reader, Strange
+from checker.ingest.source import Source, decoded, why
 from harness.formats.history import Op
 from node.formats.json_input import JsonReader, Unreadable
 
 _json: Final = JsonReader(Any, keys_once=True)
+_plain: Final = JsonReader(PlainForm, keys_once=True)
+_plain_edn: Final = JsonReader(PlainForm)
+_AT_A_TIME: Final = 4096
 
 
 class JepsenReader(Reader):
@@ -35,8 +36,7 @@ class JepsenReader(Reader):
 
     def refuse_form(self, kind: str, sentence: str) -> None:
         """Report a form that is no operation."""
-        self.lines_lost = True
-        self.problem(kind, sentence)
+        self.lose(kind, sentence)
 
 
 def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[int, Op | Strange]]:
@@ -45,20 +45,17 @@ def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[i
     OSError."""
     translator = Translator()
     for number, form in forms_of(source.form, source.blocks()):
-        op: Op | Strange | None = None
         try:
             if isinstance(form, Exception):
                 refuse("line", f"line {number} cannot be read: {why(form)}.")
                 translator.lose()
             elif (made := translator.take(form)) is not None:
-                op = msgspec.convert(made, StrictOp, from_attributes=True)
+                yield number, made
         except UnknownKind as found:
-            op = Strange(number, found.f, found.kind, found.doer)
-        except (NotAnOperation, msgspec.ValidationError) as error:
+            yield number, Strange(number, found.f, found.kind, found.doer)
+        except NotAnOperation as error:
             refuse("operation", f"line {number} is not an operation: {why(error)}.")
             translator.lose()
-        if op is not None:
-            yield number, op
 
 
 def ops_in(source: Source, needles: tuple[bytes, ...]) -> Iterator[Op]:
@@ -77,16 +74,39 @@ def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
     """Yield the forms of a history with the numbers of their lines; for a form that cannot be read,
     an exception. Raises OSError."""
     if form == "edn":
-        yield from read_forms(line for block in blocks for line in lines_of(*block))
+        yield from _edn_forms(line for block in blocks for line in lines_of(*block))
         return
-    for first, text in blocks:
-        with contextlib.suppress(Unreadable):
-            found = _json.decode_lines(text)
-            if text.endswith(b"\n") and len(found) == text.count(b"\n"):
-                yield from enumerate(found, first)
+    for block in blocks:
+        for first, piece, entries in decoded(_plain, *block):
+            if entries is not None:
+                yield from enumerate(entries, first)
                 continue
-        for line in lines_of(first, text):
-            try:
-                yield line.number, _json.decode(line.data)
-            except Unreadable as error:
-                yield line.number, error
+            for line in lines_of(first, piece):
+                try:
+                    yield line.number, _json.decode(line.data)
+                except Unreadable as error:
+                    yield line.number, error
+
+
+def _edn_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
+    held: list[PlainLine] = []
+    for number, form in read_forms(lines):
+        if type(form) is PlainLine:
+            held.append(form)
+            if len(held) < _AT_A_TIME:
+                continue
+        yield from _plain_forms(held)
+        held.clear()
+        if type(form) is not PlainLine:
+            yield number, form
+    yield from _plain_forms(held)
+
+
+def _plain_forms(lines: Sequence[PlainLine]) -> Iterator[tuple[int, Any]]:
+    """Yield the forms of plain lines."""
+    text = b"".join(b"%b\n" % line.json for line in lines)
+    for first, _, entries in decoded(_plain_edn, 0, text):
+        if entries is None:
+            yield from lines[first].forms()
+        else:
+            yield from zip((line.number for line in lines[first:]), entries, strict=False)

@@ -21,7 +21,7 @@ from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.group_rows import group_facts
-from checker.ingest.read_history import LATE_KINDS
+from checker.ingest.join import LATE_KINDS
 from checker.ingest.row_group import Table, table_of
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import OpKind

@@ -10,11 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from checker.evidence import facts
 from checker.evidence.columns import Rows, rows
 from checker.evidence.run_meta import RunMeta
+from checker.evidence.sorting import I64
 from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.lines import BLOCK_BYTES, Block, Files, Line, Problems, lines_of, read_blocks
 from node.formats.host_errors import reason
@@ -127,6 +129,29 @@ class Ingested:
         return made
 
 
+def decoded(
+    form: JsonReader[_Form], first: int, text: bytes
+) -> Iterator[tuple[int, bytes, list[_Form] | None]]:
+    """Yield some lines in pieces, as large as can be, with their entries; None for a line by itself
+    that is not of this form. `first` is the number of the first line."""
+    pieces = [(first, text)] if text else []
+    while pieces:
+        number, piece = pieces.pop()
+        lines = piece.count(b"\n") + (not piece.endswith(b"\n"))
+        try:
+            entries = form.decode_lines(piece)
+        except Unreadable:
+            entries = []
+        if piece.endswith(b"\n") and len(entries) == lines:
+            yield number, piece, entries
+        elif lines < 2:
+            yield number, piece, None
+        else:
+            cut = piece.find(b"\n", len(piece) // 2, -1) + 1 or piece.index(b"\n") + 1
+            pieces.append((number + piece.count(b"\n", 0, cut), piece[cut:]))
+            pieces.append((number, piece[:cut]))
+
+
 class FileReader(Generic[_Form]):
     """A reader of one file of lines: a block at a time if no line in it is wrong, else line by
     line. A line that cannot be read is a problem of the run."""
@@ -164,20 +189,17 @@ class FileReader(Generic[_Form]):
 
     def read_block(self, first: int, text: bytes) -> None:
         """Take some lines; `first` is the number of the first of them."""
-        try:
-            entries = self.form.decode_lines(text)
-        except Unreadable:
-            entries = []
-        if text.endswith(b"\n") and len(entries) == text.count(b"\n"):
-            self.take_all(entries, first, text)
-            return
-        for line in lines_of(first, text):
-            try:
-                entry = self.form.decode(line.data)
-            except Unreadable as error:
-                self.refuse(line, error)
-            else:
-                self.take_all([entry], line.number, line.data)
+        for number, piece, entries in decoded(self.form, first, text):
+            if entries is not None:
+                self.take_all(entries, number, piece)
+                continue
+            for line in lines_of(number, piece):
+                try:
+                    entry = self.form.decode(line.data)
+                except Unreadable as error:
+                    self.refuse(line, error)
+                else:
+                    self.take_all([entry], line.number, line.data)
 
     def take_all(self, entries: Sequence[_Form], first: int = 1, text: bytes = b"") -> None:
         """Take entries of successive lines, the first of which has the number `first`."""
@@ -200,6 +222,17 @@ class LineNumbers:
         """Expect `first` as the number of the first line; None takes any."""
         self.first = first
         self.next = first
+
+    def take_all(self, numbers: I64) -> bool:
+        """Take the numbers of the next lines if nothing is wrong with them, and return whether."""
+        first = -1 if self.next is None else self.next
+        if first <= 0 and (numbers == -1).all():
+            self.next = -1
+            return True
+        if first < 0 or (numbers != np.arange(first, first + len(numbers))).any():
+            return False
+        self.next = first + len(numbers)
+        return True
 
     def gap(self, number: int) -> str:
         """Take the number of the next line (-1: none); return what is wrong with it, or ""."""

@@ -27,10 +27,9 @@ import pyarrow.parquet as pq
 from checker.engine.local import check_files
 from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
-from checker.ingest import edn, tables
+from checker.ingest import edn, read_jepsen, tables
 from checker.ingest.ingest import IN_MEMORY, ingest, sources
 from checker.ingest.jepsen import NotAnOperation, Translator, UnknownKind
-from checker.ingest.read_jepsen import forms_of
 from checker.ingest.read_tables import HISTORY_TABLES, table_sources
 from harness.formats.baseline import Baseline
 from harness.formats.finding import Explanation, Finding
@@ -47,6 +46,7 @@ from node.core import batch, image, log_dump
 from node.formats import json_input, wire
 from node.formats import wire as header
 from node.formats.errors import FloodmarkError
+from node.formats.json_input import JsonReader
 from node.formats.messages import Heartbeat
 from node.runtime import journal
 from tests.support.checker.story import Story
@@ -155,19 +155,28 @@ def _schedule(data: bytes) -> None:
     assert parse(schedule.to_json()) == schedule
 
 
+_nothing: Final = JsonReader(bool)
+_CAREFUL: Final = (
+    (),
+    ((read_jepsen, "_plain", _nothing), (read_jepsen, "_plain_edn", _nothing)),
+    ((edn, "_plain_json", lambda _: None),),
+)
+
+
 def _jepsen(data: bytes, form: str) -> None:
     """Read operations as usual; those of plain lines are what they are form by form."""
     found = []
-    for plain in (True, False):
+    for changed in _CAREFUL:
         translator, ops = Translator(), []
-        form_of = edn._plain_form if plain else lambda _: None
-        with patch.object(edn, "_plain_form", form_of):
-            for _, each in forms_of(form, [(1, data)]):
+        with contextlib.ExitStack() as stack:
+            for change in changed:
+                stack.enter_context(patch.object(*change))
+            for _, each in read_jepsen.forms_of(form, [(1, data)]):
                 if not isinstance(each, Exception):
                     with contextlib.suppress(NotAnOperation, UnknownKind):
                         ops.append(translator.take(each))
         found.append(ops)
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 _EDN: Final = (

@@ -126,7 +126,7 @@ def both(file: Path, form: str, patch: pytest.MonkeyPatch, part: int) -> tuple[A
         with patch.context() as change:
             if alone:
                 change.setattr(JsonReader, "decode_lines", refused)
-                change.setattr(edn_forms, "_plain_form", lambda _: None)
+                change.setattr(edn_forms, "_plain_json", lambda _: None)
             else:
                 change.setattr(read_history, "JOINED_AT_A_TIME", part)
             into = Ingested(RunMeta(source=form))
@@ -218,7 +218,6 @@ def test_a_line_that_is_not_as_others(
         ('{:process 1, :value [[:poll {"x1" [], "x2" []}]]}', False),
         ("{:process 1, :value [[:poll {1 [], :x []}]]}", False),
         ("{:process 1, :process 1}", False),
-        ("{:process 01}", False),
         ("{:process 1 :value}", False),
         ("{:process [1 2}]", False),
         ("{:process 1} {:process 2}", False),
@@ -226,7 +225,7 @@ def test_a_line_that_is_not_as_others(
     ],
 )
 def test_a_line_is_plain_only_if_its_shape_says_all(line: str, plain: bool) -> None:
-    found = edn_forms._plain_form(line.encode())
+    found = edn_forms._plain_json(line.encode())
     assert (found is not None) == plain
-    if plain:
-        assert json.dumps(found) == json.dumps(edn_forms.parse(line)[0])
+    if found is not None:
+        assert json.dumps(json.loads(found)) == json.dumps(edn_forms.parse(line)[0])
