@@ -1,7 +1,7 @@
 """Counts of a history, taken while it is read: all measures are made of them, and they stay small.
 
-The table `tallies` counts operations that are alike: of the same second, client or partition, kind,
-outcome, and of latencies that differ by less than one in 128. The table `acks` has the first and
+The table `tallies` counts operations that are alike: of the same kind and outcome, and of latencies
+that differ by less than one in 128. The table `acks` has the first and
 the last acknowledgement of each period in which there was any: the longest time without an
 acknowledgement lies between two of these. Sends around faults are counted apart
 (`checker.ingest.fault_windows`).
@@ -22,12 +22,11 @@ from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.row_group import Table
 
 PRECISION_BITS: Final = 7
-RUN, CLIENT, PARTITION, AFTER = "run", "client", "partition", "after"
+RUN, PARTITION, AFTER = "run", "partition", "after"
 SENT: Final = "sent"
 """All operations that sent something, with the records that they sent: transactions too."""
 # Stretches of acknowledgements: of the whole run, and of each of its partitions.
 STRETCH_US: Final = {RUN: 1_000, PARTITION: 100_000}
-_OF_ANSWERS: Final = ("partition", "outcome", "invoke_us", "complete_us")
 
 
 def coarse(latency_us: I64) -> I64:
@@ -41,9 +40,9 @@ def coarse(latency_us: I64) -> I64:
 def tallied(
     run: str, source: Mapping[str, Table], injected: Sequence[InjectedFault] = ()
 ) -> dict[str, pa.Table]:
-    """Count some rows of `ops`, `sends` and `reads`: return tables `tallies` and `acks` (see the
+    """Count some rows of `ops` and `sends`: return tables `tallies` and `acks` (see the
     module). Sends are also counted before, during and after each fault of `injected` (`by` is the
-    window, `second` then the `nth` of the fault), and `acks` also has the first acknowledgement of
+    window, `nth` that of the fault), and `acks` also has the first acknowledgement of
     each partition after its end."""
     counted, acks = [], []
     for name, table in source.items():
@@ -51,48 +50,24 @@ def tallied(
             continue
         if name == "ops":
             records = table.numbers("sent") + table.numbers("polled")
-            rows = _rows(table, records, second=table.numbers("second"))
-            counted.append(_count(run, RUN, rows, ("second", "f")))
-            counted.append(
-                _count(run, CLIENT, rows.rename_columns({"client": "name"}), ("name", "f"))
-            )
+            counted.append(_count(run, RUN, _rows(table, records), ("f",)))
             wrote = _rows(table, table.numbers("sent"))
             wrote = wrote.filter(pc.greater(wrote["records"], 0))
             counted.append(_count(run, SENT, wrote, (), f="send"))
             acks.append(_acks(run, RUN, wrote))
         elif name == "sends":
             rows = _rows(table, table.numbers("count"))
-            counted.append(_count(run, PARTITION, rows, ("name",), f="send"))
             acks.append(_acks(run, PARTITION, rows, ("name",)))
             for fault in injected:
                 acks.append(_first_after(run, rows, fault))
                 counted += _around(run, rows, fault)
-        elif name == "reads":
-            answers, records, once = _answers(table)
-            rows = _rows(answers, records, times=once)
-            counted.append(_count(run, PARTITION, rows, ("name",), f="poll"))
     made = {"tallies": concat(counted, "tallies"), "acks": concat(acks, "acks")}
     return {name: table for name, table in made.items() if table.num_rows}
 
 
-def _answers(table: Table) -> tuple[Table, I64, I64]:
-    """Return a row for each answer, its number of records, and 1 if it begins here: a read of many
-    runs of records is one answer, and mostly its runs follow each other."""
-    records, idx, op = (table.numbers(name) for name in ("count", "idx", "op"))
-    follows = np.zeros(len(idx), bool)
-    follows[1:] = (idx[1:] == idx[:-1] + 1) & (op[1:] == op[:-1])
-    starts = np.flatnonzero(~follows)
-    begins = (idx[starts] == 0).astype(np.int64)
-    if len(starts) == len(idx):
-        return table, records, begins
-    names = [n for n in _OF_ANSWERS if n in table.rows.schema.names]
-    rows = table.rows.select(names).take(pa.array(starts))
-    return Table(rows), np.add.reduceat(records, starts), begins
-
-
-def _rows(table: Table, records: I64, **more: I64) -> pa.Table:
+def _rows(table: Table, records: I64) -> pa.Table:
     """Return outcome and latency of some rows; `name` is their partition."""
-    texts = {"f": "f", "client": "client", "partition": "name", "outcome": "outcome"}
+    texts = {"f": "f", "partition": "name", "outcome": "outcome"}
     invoke_us, complete_us = table.numbers("invoke_us"), table.numbers("complete_us")
     made: dict[str, Any] = {}
     for name in (name for name in texts if name in table.rows.schema.names):
@@ -103,16 +78,16 @@ def _rows(table: Table, records: I64, **more: I64) -> pa.Table:
     ok &= (complete_us >= 0) & (invoke_us >= 0)
     us = np.where(ok, coarse(complete_us - invoke_us), -1)
     numbers = {"invoke_us": invoke_us, "complete_us": complete_us, "us": us, "records": records}
-    return pa.table({**made, **numbers, "times": np.ones(len(us), np.int64), **more})
+    return pa.table({**made, **numbers, "times": np.ones(len(us), np.int64)})
 
 
 def _count(
-    run: str, by: str, rows: pa.Table, keys: Sequence[str], *, second: int = -1, f: str = ""
+    run: str, by: str, rows: pa.Table, keys: Sequence[str], *, nth: int = -1, f: str = ""
 ) -> pa.Table:
     """Count the rows that are alike, and their records."""
     sums = [("times", "sum"), ("records", "sum")]
     found = rows.group_by([*keys, "outcome", "us"], use_threads=False).aggregate(sums)
-    return _table("tallies", found, run=run, by=by, name="", second=second, f=f)
+    return _table("tallies", found, run=run, by=by, name="", nth=nth, f=f)
 
 
 def _around(run: str, rows: pa.Table, fault: InjectedFault) -> Iterator[pa.Table]:
@@ -121,7 +96,7 @@ def _around(run: str, rows: pa.Table, fault: InjectedFault) -> Iterator[pa.Table
     for window, begin_us, end_us in fault.windows():
         inside = rows.filter(pa.array((invoke_us >= begin_us) & (invoke_us < end_us)))
         for keys in (("name",), ()):
-            yield _count(run, window, inside, keys, second=fault.nth, f="send")
+            yield _count(run, window, inside, keys, nth=fault.nth, f="send")
 
 
 def _first_after(run: str, rows: pa.Table, fault: InjectedFault) -> pa.Table:

@@ -58,7 +58,6 @@ def _schema(columns: str) -> pa.Schema:
     return pa.schema([(name, kind(name)) for name in columns.split()])
 
 
-_COUNTS: Final = "f ok fail info records ok_per_s records_per_s p50_ms p95_ms p99_ms max_ms"
 _AROUND: Final = " ".join(
     f"{window}_{name}" for window in WINDOWS for name in ("ok", "fail", "info")
 )
@@ -101,17 +100,12 @@ SCHEMAS: Final = {
     ),
     "faults": _schema("run fault what action t_us done_us on nodes links dropped delayed detail"),
     "exits": _schema("run node incarnation t_us code by expected"),
-    # `by`: what is counted by ("run": by second of the run; "client"; "partition"; "sent": what
-    # sent something); `name`: which.
-    "tallies": _schema("run by name second f outcome us times records"),
+    # `by`: "run", "sent" (what sent something), or a window around the `nth` fault; `name`: of it,
+    # the partition.
+    "tallies": _schema("run by name nth f outcome us times records"),
     "acks": _schema("run by name stretch first_us last_us"),
-    "per_second": _schema(f"run second {_COUNTS}"),
-    "per_client": _schema(f"run client {_COUNTS}"),
-    # The longest time without an acknowledgement, if it is a tenth of a second or more.
-    "per_partition": _schema(f"run partition {_COUNTS} longest_gap_ms longest_gap_at_s"),
     "unseen": _schema("run partition at_us at_s acked unseen"),
     "lag": _schema("run partition node leader at_us at_s lag highest"),
-    "staleness": _schema("run partition at_us at_s answers stale mean_ms max_ms"),
     "around_faults": _schema(
         f"run nth fault what on begin_us end_us partition {_AROUND} first_ack_ms longest_gap_ms"
     ),

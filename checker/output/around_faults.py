@@ -19,7 +19,7 @@ _KNOWN_FROM_US = 100_000
 def around_faults(meta: RunMeta, known: Measured, injected: Sequence[InjectedFault]) -> pa.Table:
     """Return the table: one row for each fault and partition, and one for each fault with the
     partition "", for all partitions together."""
-    counted = {(c.by, c.second, c.name): (c.ok, c.fail, c.info) for c in known.counted}
+    counted = {(c.by, c.nth, c.name): (c.ok, c.fail, c.info) for c in known.counted}
     rows = []
     for fault in injected:
         for name in sorted({"", *meta.partitions, *(n for by, _, n in counted if by in WINDOWS)}):

@@ -24,7 +24,7 @@ from node.formats.files import write_whole
 
 @dataclass(frozen=True)
 class Concluded:
-    """The result of a run, and its tables of measures, curves and findings by name."""
+    """The result of a run, and its tables of curves and findings by name."""
 
     result: RunResult
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -46,7 +46,6 @@ def conclude(
     if counted is None:
         return Concluded(assemble(run, origins, {"faults": len(run.faults)}))
     made = {
-        **measures.measure_tables(run.meta, counted),
         **curve_tables(run.meta, run.curves),
         "around_faults": around_faults(run.meta, counted, injected),
     }

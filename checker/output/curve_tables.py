@@ -1,4 +1,4 @@
-"""The tables `unseen`, `lag` and `staleness` of a run, from the curves of all its partitions."""
+"""The tables `unseen` and `lag` of a run, from the curves of all its partitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.output.curves import Curves, steps_of
-from checker.output.measures import rounded
 
 _ALL = ""
 
@@ -18,7 +17,7 @@ _ALL = ""
 def curve_tables(meta: RunMeta, curves: Mapping[str, Curves]) -> dict[str, pa.Table]:
     """Return the tables, sorted by partition and time; the partition "" stands for all together."""
     at = steps_of(meta).end
-    made: dict[str, list[tuple[Any, ...]]] = {"unseen": [], "lag": [], "staleness": []}
+    made: dict[str, list[tuple[Any, ...]]] = {"unseen": [], "lag": []}
     for partition, own in sorted({**curves, _ALL: _of_all(curves.values())}.items()):
         made["unseen"] += [
             (meta.run, partition, *at(step), acked, left)
@@ -28,36 +27,17 @@ def curve_tables(meta: RunMeta, curves: Mapping[str, Curves]) -> dict[str, pa.Ta
             (meta.run, partition, node, leader, *at(step), last, highest)
             for node, leader, step, last, highest in own.lag
         ]
-        made["staleness"] += [
-            (
-                meta.run,
-                partition,
-                *at(step),
-                answers,
-                late,
-                rounded(total / answers / 1000),
-                rounded(highest / 1000),
-            )
-            for step, answers, late, total, highest in own.stale
-        ]
     return {name: tables.from_rows(name, rows) for name, rows in made.items()}
 
 
 def _of_all(curves: Iterable[Curves]) -> Curves:
     """Return the curves of all partitions as one; a lag is of one follower only."""
     unseen: dict[int, tuple[int, int]] = {}
-    stale: dict[int, tuple[int, int, int, int]] = {}
     for own in curves:
         for step, acked, seen in own.unseen:
             a, b = unseen.get(step, (0, 0))
             unseen[step] = a + acked, b + seen
-        for step, answers, late, total, highest in own.stale:
-            a, b, c, d = stale.get(step, (0, 0, 0, 0))
-            stale[step] = a + answers, b + late, c + total, max(d, highest)
-    return Curves(
-        unseen=tuple((step, *counts) for step, counts in sorted(unseen.items())),
-        stale=tuple((step, *counts) for step, counts in sorted(stale.items())),
-    )
+    return Curves(unseen=tuple((step, *counts) for step, counts in sorted(unseen.items())))
 
 
 def _running(steps: Iterable[tuple[int, int, int]]) -> Iterable[tuple[int, int, int]]:
@@ -71,10 +51,8 @@ def _running(steps: Iterable[tuple[int, int, int]]) -> Iterable[tuple[int, int, 
 def curves_in_short(made: Mapping[str, pa.Table]) -> dict[str, Any]:
     """Summarise the tables for `results.json`: the worst values, and what is unseen at the end."""
     unseen = [row for row in made["unseen"].to_pylist() if row["partition"] == _ALL]
-    stale = [row for row in made["staleness"].to_pylist() if row["partition"] == _ALL]
     lag = made["lag"].to_pylist()
     worst = max(lag, key=lambda row: (row["highest"], -row["at_us"]), default=None)
-    answers = sum(row["answers"] for row in stale)
     return {
         "unseen": {
             "most": max((row["unseen"] for row in unseen), default=0),
@@ -84,10 +62,5 @@ def curves_in_short(made: Mapping[str, pa.Table]) -> dict[str, Any]:
             "most": worst["highest"] if worst else 0,
             "node": worst["node"] if worst else "",
             "partition": worst["partition"] if worst else "",
-        },
-        "staleness": {
-            "answers": answers,
-            "stale": sum(row["stale"] for row in stale),
-            "max_ms": max((row["max_ms"] for row in stale), default=0.0),
         },
     }

@@ -1,4 +1,4 @@
-"""Curves of one partition over time: records not read yet, replication lag, staleness.
+"""Curves of one partition over time: records not read yet and replication lag.
 
 Each is counted in steps of time, and later added to those of other partitions; docs/measures.md
 defines them. Only steps with a change are kept, so a curve stays short even if times are far apart.
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checker.evidence.contents import READ_OK, Evidence, evidence, expand, first_of
-from checker.evidence.facts import HAVE_LEO, Outcome, RoleChanges, SkippedAnswers
+from checker.evidence.facts import HAVE_LEO, Outcome, RoleChanges
 from checker.evidence.group import Group
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64, any_order_of, order_of
@@ -22,7 +22,6 @@ _FINEST_US: Final = 100_000
 _UNKNOWN_US: Final = 1_000_000
 _MOST_STEPS: Final = 1_000
 _MOST_COUNTERS: Final = 1 << 20
-_LONGEST_US: Final = 1 << 40  # so that sums of millions fit into 64 bits
 
 
 class Steps(NamedTuple):
@@ -57,17 +56,15 @@ def steps_of(meta: RunMeta) -> Steps:
 class Curves(msgspec.Struct, frozen=True, array_like=True):
     """The part of one partition in the curves of its run, as rows. `unseen`: step, records
     acknowledged in it, acknowledged records first read in it. `lag`: follower, leader, step,
-    records that the follower is behind at its end, and at most. `stale`: step, answers, stale
-    answers, sum and maximum of their staleness in microseconds."""
+    records that the follower is behind at its end, and at most."""
 
     unseen: tuple[tuple[int, int, int], ...] = ()
     lag: tuple[tuple[str, str, int, int, int], ...] = ()
-    stale: tuple[tuple[int, int, int, int, int], ...] = ()
 
 
 def curves(group: Group) -> Curves:
-    steps, known = steps_of(group.meta), evidence(group)
-    return Curves(_unseen(steps, known), _lag(group, steps), _stale(steps, known))
+    steps = steps_of(group.meta)
+    return Curves(_unseen(steps, evidence(group)), _lag(group, steps))
 
 
 def _rows(table: list[I64]) -> tuple[tuple[int, ...], ...]:
@@ -163,42 +160,3 @@ def _changes(
         (node, leader[ends[i]], int(step[starts[i]]), int(last[i]), int(highest[i]))
         for i in rows.tolist()
     ]
-
-
-def _stale(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int, int, int], ...]:
-    """Return how many known records the answers lacked, and for how long these had been known."""
-    reads, more = known.polls, known.group.of(SkippedAnswers)
-    # One row an answer: all its runs state the same end.
-    reads = reads.take((reads.outcome == Outcome.OK) & (reads.idx == 0) & (reads.invoke_us >= 0))
-    end = np.where((reads.hw < 0) & (reads.count == 0), reads.start, reads.hw)
-    rows = np.flatnonzero(end >= 0)
-    end, invoke_us, complete_us = (
-        np.concatenate(columns)
-        for columns in (
-            (end[rows], more.log_end),
-            (reads.invoke_us[rows], more.invoke_us),
-            (reads.complete_us[rows], more.complete_us),
-        )
-    )
-    if not len(end):
-        return ()
-    points = known.known_positions.take(known.known_positions.strong)
-    late_us = np.zeros(len(end), np.int64)
-    if len(points.t_us):
-        farthest = np.maximum.accumulate(points.offset)
-        at = np.searchsorted(farthest, end)
-        known_us = points.t_us[np.minimum(at, len(farthest) - 1)]
-        late_us = np.where(at < len(farthest), np.clip(invoke_us - known_us, 0, _LONGEST_US), 0)
-    step = steps.of(complete_us)
-    order = np.argsort(step, kind="stable")
-    step, late_us = step[order], late_us[order]
-    starts = first_of(step)
-    return _rows(
-        [
-            step[starts],
-            np.diff(np.append(starts, len(step))),
-            np.add.reduceat((late_us > 0).astype(np.int64), starts),
-            np.add.reduceat(late_us, starts),
-            np.maximum.reduceat(late_us, starts),
-        ]
-    )  # type: ignore[return-value]

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from checker.evidence.contents import first_of
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64, order_of
-from checker.ingest import tables
-from checker.ingest.counts import AFTER, CLIENT, PARTITION, RUN, SENT
+from checker.ingest.counts import AFTER, RUN, SENT
 from checker.ingest.fault_windows import InjectedFault
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
@@ -27,13 +26,12 @@ _DIGITS: Final = 3
 
 
 class Counted(NamedTuple):
-    """Counts of the operations `f`, by outcome, and their latencies. `by` is "run", "client" or
-    "partition", and `name` says which; `second` is the second of the run, since the storm began, in
-    which they completed, or None for the whole run."""
+    """Counts of the operations `f`, by outcome, and their latencies: of the whole run, or (`by`) in
+    a window around the `nth` fault, of the partition `name` or of all."""
 
     by: str
     name: str
-    second: int | None
+    nth: int
     f: str
     ok: int
     fail: int
@@ -46,8 +44,8 @@ class Counted(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """The first and last acknowledged send of a run or partition, and the longest time without one:
-    `gap_us`, from `from_us` on. Times are microseconds, -1 if there is none."""
+    """The first and last acknowledged send of a run, and the longest time without one: `gap_us`,
+    from `from_us` on. Times are microseconds, -1 if there is none."""
 
     first_us: int = -1
     last_us: int = -1
@@ -57,25 +55,18 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """Everything that was counted of one run. `gaps`: by "run" or "partition", and name.
-    `first_us`, `gap_us`: by the `nth` injected fault and partition ("" for all), the first
-    acknowledgement after the fault, and the longest time without one that overlaps it."""
+    """Everything that was counted of one run, and when its sends were acknowledged. `first_us`,
+    `gap_us`: by the `nth` injected fault and partition ("" for all), the first acknowledgement
+    after the fault, and the longest time without one that overlaps it."""
 
     counted: Sequence[Counted] = ()
-    gaps: Mapping[tuple[str, str], Gap] = field(default_factory=dict)
+    whole: Gap = field(default_factory=Gap)
     first_us: Mapping[tuple[int, str], int] = field(default_factory=dict)
     gap_us: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
-    def of(self, by: str, *, whole: bool = False) -> list[Counted]:
-        """Return the counts by "run", "client" or "partition", sorted; `whole` those of the whole
-        run, else those by second."""
-        found = [c for c in self.counted if c.by == by and (c.second is None) == whole]
-        return sorted(found, key=lambda c: (c.name, c.second or 0, c.f))
-
-    @property
-    def whole(self) -> Gap:
-        """The first and last acknowledged send of the run, and the longest time without one."""
-        return self.gaps.get((RUN, ""), Gap())
+    def of(self, by: str) -> list[Counted]:
+        """Return the counts by "run" or "sent", sorted."""
+        return sorted((c for c in self.counted if c.by == by), key=lambda c: c.f)
 
 
 def rounded(milliseconds: float) -> float:
@@ -85,13 +76,7 @@ def rounded(milliseconds: float) -> float:
 
 def measure(tallies: pa.Table, acks: pa.Table, injected: Sequence[InjectedFault] = ()) -> Measured:
     counted = [
-        Counted(by, name, second, f, *counts)
-        for (by, name, second, f), counts in _counted(tallies, ("by", "name", "second", "f"))
-    ]
-    of_run = tallies.filter(pc.equal(tallies["by"], RUN))
-    counted += [
-        Counted(by, name, None, f, *counts)
-        for (by, name, f), counts in _counted(of_run, ("by", "name", "f"))
+        Counted(*key, *counts) for key, counts in _counted(tallies, ("by", "name", "nth", "f"))
     ]
     is_after = pc.equal(acks["by"], AFTER)
     keys, _, first = _grouped(acks.filter(is_after), ("stretch", "name"), [("first_us", "min")])
@@ -102,15 +87,16 @@ def measure(tallies: pa.Table, acks: pa.Table, injected: Sequence[InjectedFault]
         [("first_us", "list"), ("last_us", "list")],
     )
     parts = (np.split(column.to_numpy(), np.cumsum(lengths)[:-1]) for column in columns)
-    gaps, gap_us = dict[tuple[str, str], Gap](), dict[tuple[int, str], int]()
+    whole, gap_us = Gap(), dict[tuple[int, str], int]()
     for (by, name), first_us, last_us in zip(keys, *parts, strict=False):
         begin_us, end_us = _quiet(first_us, last_us)
-        gaps[by, name] = _gap(first_us, last_us)
+        if by == RUN:
+            whole = _gap(first_us, last_us)
         for fault in injected:
             part = (begin_us < fault.end_us) & (end_us > fault.begin_us)
             if part.any():
                 gap_us[fault.nth, name] = int((end_us - begin_us)[part].max())
-    return Measured(counted, gaps, after_us, gap_us)
+    return Measured(counted, whole, after_us, gap_us)
 
 
 def _grouped(
@@ -184,39 +170,10 @@ def _quiet(first_us: I64, last_us: I64) -> tuple[I64, I64]:
     return np.maximum.accumulate(last_us[order])[:-1], first_us[order][1:]
 
 
-def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
-    run, origin = meta.run, meta.phases.storm_us or meta.phases.start_us
-    whole_s = _writing_us(meta, known.whole) / 1e6
-
-    def counts(c: Counted, seconds: float) -> tuple[Any, ...]:
-        rates = (round(n / seconds, 1) if seconds > 0 else None for n in (c.ok, c.records))
-        return (c.f, c.ok, c.fail, c.info, c.records, *rates, *c[8:])
-
-    rows: dict[str, list[tuple[Any, ...]]] = {
-        "per_second": [(run, c.second, *counts(c, 1.0)) for c in known.of(RUN)],
-        "per_client": [(run, c.name, *counts(c, whole_s)) for c in known.of(CLIENT)],
-        "per_partition": [],
-    }
-    for c in known.of(PARTITION):
-        gap = known.gaps.get((PARTITION, c.name)) if c.f == "send" else None
-        longest = (
-            (rounded(gap.gap_us / 1000), rounded((gap.from_us - origin) / 1e6))
-            if (gap and gap.from_us >= 0)
-            else (None, None)
-        )
-        rows["per_partition"].append((run, c.name, *counts(c, whole_s), *longest))
-    return {name: tables.from_rows(name, found) for name, found in rows.items()}
-
-
 def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
     """Return the measures for `results.json`, which stay small whatever the size of the run."""
     rows, whole = known.of(RUN), known.whole
-    ops: dict[str, dict[str, int]] = {}
-    for row in rows:
-        counts = ops.setdefault(row.f, {"ok": 0, "info": 0, "fail": 0})
-        for outcome in counts:
-            counts[outcome] += getattr(row, outcome)
-    acked = [row for row in rows if row.f == "send"]
+    ops = {row.f: {"ok": row.ok, "info": row.info, "fail": row.fail} for row in rows}
     duration_us = _writing_us(meta, whole)
     wrote = known.of(SENT)
     records = sum(row.records for row in wrote)
@@ -233,12 +190,8 @@ def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
         "longest_gap_at_s": round((gap_from_us - origin) / 1e6, 3) if gap_from_us >= 0 else None,
         "latency_ms": {
             q.f: {"p50": q.p50_ms, "p95": q.p95_ms, "p99": q.p99_ms, "max": q.max_ms}
-            for q in known.of(RUN, whole=True)
+            for q in rows
             if q.p50_ms is not None
-        },
-        "per_second": {
-            name: [getattr(row, name) for row in acked]
-            for name in ("second", "ok", "fail", "info", "records", "p50_ms", "p99_ms", "max_ms")
         },
     }
 
