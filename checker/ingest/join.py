@@ -77,7 +77,7 @@ class _ByProcess:
         return zip(self.process[self.last].tolist(), values[self.last].tolist(), strict=True)
 
 
-class _Pairs(NamedTuple):
+class _Ends(NamedTuple):
     """The operations that end, in order: the rows where they were invoked (-1: nowhere) and where
     they end; and the rows that invoke or end an operation again."""
 
@@ -86,9 +86,9 @@ class _Pairs(NamedTuple):
     again: I64
 
 
-class Join:
-    """What must be known of earlier lines to join operations with their completions. `open` has
-    the operations that have not completed, with their lines; `in_turn`: the numbers of the
+class OperationJoin:
+    """A join of operations with their completions, and what it must know of earlier lines. `open`
+    has the operations that have not completed, with their lines; `in_turn`: the numbers of the
     operations of each process rise in the order in which it invoked them."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Join:
         lines = Lines([op for _, op in self.open.values()], [at for at, _ in self.open.values()])
         return Joined(lines, np.arange(len(self.open)), np.full(len(self.open), -1))
 
-    def _pairs(self, lines: Lines, rows: I64, known: Sequence[int]) -> _Pairs:
+    def _pairs(self, lines: Lines, rows: I64, known: Sequence[int]) -> _Ends:
         """Find the ends of operations among `rows`. Behind them, `lines` has the invocations of the
         operations `known`, which are open."""
         op, invokes = lines.op[rows], lines.invokes[rows]
@@ -163,7 +163,7 @@ class Join:
         again[begin[begin >= 0]] = again[end[end >= 0]] = False
         begun, ended = begin[end >= 0], end[end >= 0]
         in_order = np.argsort(ended)
-        return _Pairs(begun[in_order], ended[in_order], np.flatnonzero(again[rows]))
+        return _Ends(begun[in_order], ended[in_order], np.flatnonzero(again[rows]))
 
     def _note_open(self, lines: Lines, begun: I64, ended: I64) -> None:
         """Note the rows where operations began that are open, and the operations that ended."""
@@ -196,7 +196,7 @@ class Join:
             yield Said(row, "time", sentence)
 
     def _turns(
-        self, each: _ByProcess, lines: Lines, pairs: _Pairs, lost_from: int
+        self, each: _ByProcess, lines: Lines, pairs: _Ends, lost_from: int
     ) -> Iterator[Said]:
         """Yield where a process goes on although its last operation has not ended, or has an
         unknown outcome; `each`: the rows of invocations."""
@@ -222,7 +222,7 @@ class Join:
                 "one after an info.",
             )
 
-    def _own_ends(self, lines: Lines, pairs: _Pairs) -> I64:
+    def _own_ends(self, lines: Lines, pairs: _Ends) -> I64:
         """Return for each row the row where its own process ends the operation that it invokes.
         Note those of operations that earlier lines invoked."""
         begun, ended = pairs.begun[pairs.begun >= 0], pairs.ended[pairs.begun >= 0]
@@ -235,7 +235,7 @@ class Join:
                 self.busy[process] = int(end[row])
         return end
 
-    def _retired(self, each: _ByProcess, lines: Lines, pairs: _Pairs) -> Mask:
+    def _retired(self, each: _ByProcess, lines: Lines, pairs: _Ends) -> Mask:
         """Return which invocations are of a process that met an unknown outcome before."""
         late = lines.are("type", "info") & lines.are("f", *LATE_KINDS)
         rows = pairs.ended[late[pairs.ended]]
@@ -253,7 +253,7 @@ class Join:
         return found
 
 
-def _wrong_ends(joined: Joined, pairs: _Pairs, lost_from: int) -> Iterator[Said]:
+def _wrong_ends(joined: Joined, pairs: _Ends, lost_from: int) -> Iterator[Said]:
     """Yield what is wrong with the beginnings and ends of operations."""
     lines, begun, ended = joined.lines, pairs.begun, pairs.ended
     for row in pairs.again.tolist():

@@ -25,7 +25,7 @@ from checker.ingest import joined, tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.group_rows import GroupRows, group_facts
-from checker.ingest.join import DAMAGE, Join, Said
+from checker.ingest.join import DAMAGE, OperationJoin, Said
 from checker.ingest.joined import Columns, HistoryColumns, Joined
 from checker.ingest.lines import Line
 from checker.ingest.row_group import whole
@@ -105,7 +105,7 @@ class Reader(FileReader[Op]):
 
     def __init__(self, source: Source, into: Ingested) -> None:
         super().__init__(source, into)
-        self.join = Join()
+        self.join = OperationJoin()
         # lines that wait to be joined, and the first of them in front of which lines are missing
         self.pending: list[Op] = []
         self.numbers: list[int] = []
