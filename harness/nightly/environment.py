@@ -26,6 +26,7 @@ class NightlyEnvironment:
         self, store: Path, output: Path, jobs: int, interrupts: Interrupts, progress: Progress
     ) -> None:
         """`output` is the file for what the processes of jobs print."""
+        self.output = output
         self._store = store
         self._interrupts = interrupts
         self._progress = progress

@@ -12,7 +12,7 @@ import msgspec
 from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
 from harness.nightly import plan, summary_text
 from harness.nightly.environment import NightlyEnvironment
-from harness.nightly.kept_runs import prune
+from harness.nightly.night import Night
 from harness.nightly.requests import NightlyRequest
 from harness.nightly.session import DISK_FULL, NightlySession, open_journal
 from harness.nightly.summary import summarise
@@ -35,7 +35,7 @@ def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | No
     past = [n for n in nightly_runs(settings.store)[0] if n.number < settings.number]
     with closing(journal), Interrupts() as interrupts, Progress(quiet=settings.quiet) as progress:
         environment = (make_environment or _real)(settings, interrupts, progress)
-        session = NightlySession(settings, systems, environment, journal, past)
+        session = NightlySession(Night(settings, systems, environment, journal, past))
         progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
         with closing(environment.pool):
             state = session.work()
@@ -43,7 +43,6 @@ def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | No
         # On a full disk even the last line may be missing.
         nightly.state = state
         nightly.open = _still_open([*past, nightly], settings.store)
-        prune(settings.store, settings.kept_per_class)
         return _report(settings, nightly, past, session.sentence)
 
 

@@ -1,66 +1,33 @@
-"""The plan of a nightly run: shares of time for kinds of work, seeds, and the next job. Pure.
+"""The plan of a nightly run: the shares of kinds of work, and what is expected to fail. Pure.
 
-The next job is of the share that has used the least time relative to its size. So a nightly run
-that is stopped has done some of everything, and one that continues needs only its journal."""
+The next job is of the kind of work that has used the least time relative to its share. So a nightly
+run that is stopped has done some of everything, and one that continues needs only its journal."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
 from harness.formats.nightly_journal import Ran
-from harness.formats.nightly_run import NightlyRun
 from harness.formats.options import settings_of
 from harness.nightly.requests import NightlyRequest
-from harness.search.catalogue.known_bugs import broken_by, correct_protocols, search_targets
 from harness.search.worlds.real import StormSubject
 from harness.systems import registry
-from nemesis.faults import Isolate, aliases
-from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core import protocol as protocols
 from node.formats.errors import UsageError
 
+T = TypeVar("T")
 SHARES: Final = {"search": 50, "known-bug": 15, "storm": 22, "replay": 8, "determinism": 5}
 """Percent of the budget. Time of a share without jobs goes to the others."""
 SYSTEM: Final = "system"
 """The share of storms on third-party systems, if some are requested."""
 ROW: Final = "row"
 """The share of `harness/systems/rows.json`, if it is requested."""
+CANARY: Final = "canary"
 SEEDS_PER_RUN: Final = 1_000_000
 """The number of seeds that a nightly run owns, from its number times this many on."""
-CANARY_BUG: Final = "ack-before-isr"
-FAULT_SETS: Final = (
-    *aliases(),
-    "kill",
-    "pause",
-    "delay",
-    "loss",
-    "kill,pause,partition",
-    "power-cut",
-    "stall",
-)
-"""The sets of fault kinds of a nightly run's storms. In storms with power cuts brokers run with
-flush=async, so protocols that promise durability only with flush=sync get no such storms."""
-
-
-class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
-    """A real storm to draw: protocol and set of fault kinds (a cell of the matrix), and seed."""
-
-    protocol: str
-    kinds: str
-    seed: int
-
-    @property
-    def key(self) -> str:
-        """The key of the job in the journal."""
-        return f"{self.cell}/{self.seed}"
-
-    @property
-    def cell(self) -> str:
-        """The first part of the key, which names protocol and fault kinds."""
-        return f"storm/{self.protocol}/{self.kinds}"
 
 
 def fitted(request: NightlyRequest) -> NightlyRequest:
@@ -113,47 +80,6 @@ def systems_of(text: str | None) -> tuple[StormSubject, ...]:
     return tuple(found)
 
 
-def numbered(prefix: str, done: set[str], wanted: int) -> list[int]:
-    """Return the `wanted` smallest numbers without a job "prefix/number" in `done`."""
-    found: list[int] = []
-    number = 0
-    while len(found) < wanted:
-        if f"{prefix}/{number}" not in done:
-            found.append(number)
-        number += 1
-    return found
-
-
-def least_hit(
-    past: Sequence[NightlyRun],
-    this_run: Mapping[tuple[str, str], int],
-    seed: int,
-    unable: Collection[tuple[str, str]] = (),
-) -> PlannedStorm | None:
-    """Return the next storm, in the cell (protocol and fault kinds) with the fewest runs in all
-    nightly runs. Among equals, protocols that are expected to hold come first, then the order of
-    the registry. Cells in `unable` are left out; None if no cell is left."""
-    counts = dict(this_run)
-    for nightly in past:
-        for cell in nightly.storms:
-            key = (cell.protocol, cell.kinds)
-            counts[key] = counts.get(key, 0) + cell.runs
-    held = correct_protocols()
-    others = [p.name for p in protocols.REGISTRY.values() if broken_by(p)]
-    cells = [
-        (name, kinds)
-        for group in (held, others)
-        for kinds in FAULT_SETS
-        for name in group
-        if not ("power-cut" in kinds and protocols.protocol(name).clean_only)
-        and (name, kinds) not in unable
-    ]
-    if not cells:
-        return None
-    protocol, kinds = min(cells, key=lambda cell: counts.get(cell, 0))
-    return PlannedStorm(protocol=protocol, kinds=kinds, seed=seed)
-
-
 def expected() -> dict[str, dict[str, str]]:
     """Return what is known of each property ("holds", "violable"), by protocol."""
     return {p.name: dict(p.expected) for p in protocols.REGISTRY.values()}
@@ -177,23 +103,7 @@ def is_expected_of(run: Ran, properties: Iterable[str]) -> bool:
     return is_expected(run.protocol, properties, run.bugs)
 
 
-def canary() -> Schedule:
-    """Return a storm that must fail: a bug acknowledges too soon, then leaders are isolated."""
-    faults = tuple(
-        Isolate(on=f"leader:log-{number}", at_ms=1500 + 3500 * number, for_ms=2500)
-        for number in range(2)
-    )
-    return Schedule(
-        name="canary",
-        cluster=Cluster(partitions=2, bugs=(CANARY_BUG,)),
-        workload=Workload(seed=1, clients=4, consumers=2, duration_ms=8500),
-        faults=faults,
-    )
-
-
-def known_bug_order(past: Sequence[NightlyRun], this_run: Iterable[str]) -> list[str]:
-    """Return the codes of the known bugs, those with the fewest searches so far first."""
-    counts: dict[str, int] = {}
-    for code in [*(search.code for nightly in past for search in nightly.known_bugs), *this_run]:
-        counts[code] = counts.get(code, 0) + 1
-    return sorted((e.code for e in search_targets()), key=lambda code: counts.get(code, 0))
+def rotated(items: Sequence[T], number: int) -> list[T]:
+    """Return a list that begins at another item in each nightly run."""
+    start = number % max(1, len(items))
+    return [*items[start:], *items[:start]]

@@ -17,14 +17,16 @@ import msgspec
 from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import RowRuns
 from harness.nightly import plan
-from harness.nightly.jobs import RealJob
+from harness.nightly.counting import Counting
+from harness.nightly.night import Kind
+from harness.nightly.real_job import RealJob
 from harness.runs.options import requested
 from harness.runs.requests import RunRequest, SystemRowsRequest
 from harness.search.catalogue.table import put_into_file
-from harness.search.jobs import JobProcesses, do_one
+from harness.search.jobs import Job, JobProcesses, do_one
 from harness.search.worlds.real import BESIDE_THE_STORM_S
 from harness.systems.setup import Setup
-from nemesis.formats.schedule import Expectation, Schedule
+from nemesis.formats.schedule import Expectation
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.json_input import read_file
 
@@ -66,9 +68,8 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         schedule += f", `{self.about}`" if self.about else ""
         return self.system, settings or "default", schedule
 
-    def asked(self, seed: int) -> tuple[Schedule, Setup]:
-        """Return the schedule of a run, and what it runs on. Raises UsageError if the server is not
-        installed."""
+    def job(self, seed: int, store: Path, name: str) -> RealJob:
+        """Return the job of a run. Raises UsageError if the server is not installed."""
         request = RunRequest(
             system=self.system,
             settings=self.settings,
@@ -77,10 +78,16 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             seed=seed,
         )
         schedule, on = requested(request)
-        setup = Setup(system=self.system, settings=self.settings, disk=on.disk)
         # A run may be invalid by what the row is not about.
         expected = Expectation(verdict="invalid" if self.about else self.expect)
-        return msgspec.structs.replace(schedule, expectation=expected), setup
+        return RealJob(
+            key=f"{plan.ROW}/{self.name}/{seed}",
+            why=plan.ROW,
+            schedule=msgspec.structs.replace(schedule, expectation=expected),
+            name=name,
+            store=str(store),
+            setup=Setup(system=self.system, settings=self.settings, disk=on.disk),
+        )
 
     def verdict_of(self, ran: Ran) -> str:
         """Return the verdict that counts: that of the run, or of the one property."""
@@ -96,6 +103,35 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 def table() -> list[SystemRow]:
     """Return all rows."""
     return read_file(FILE, list[SystemRow])
+
+
+class Rows(Kind):
+    """The runs of all rows, one row after the other. Each nightly run begins at another row."""
+
+    name, real = plan.ROW, True
+
+    def jobs(self) -> list[Job]:
+        night, done = self.night, self.night.journal.done()
+        for row in plan.rotated(table(), night.request.number):
+            about = f"{self.name}/{row.name}"
+            for seed in range(0 if about in done else row.of):
+                if f"{about}/{seed}" in done:
+                    continue
+                try:
+                    job = row.job(seed, night.store, f"{night.prefix}row")
+                except UsageError as error:
+                    night.skip(about, error)
+                    break
+                if night.fits(job.schedule):
+                    return [job]
+        return []
+
+    @staticmethod
+    def count(row: Ran, to: Counting) -> None:
+        name = row.key.partition("/")[2].rpartition("/")[0]
+        declared = {one.name: one for one in table()}
+        for runs in (runs for runs in to.nightly.rows if runs.name == name):
+            runs.add(declared[name].verdict_of(row), row.lost, row.version)
 
 
 def run_rows(
@@ -126,19 +162,11 @@ def run_row(
     found = row.runs()
     for seed in range(row.of):
         try:
-            schedule, setup = row.asked(seed)
+            job = row.job(seed, store, "row")
         except UsageError as error:
             found.missing = str(error)
             break
-        job = RealJob(
-            key=f"{plan.ROW}/{row.name}/{seed}",
-            why=plan.ROW,
-            schedule=schedule,
-            name="row",
-            store=str(store),
-            setup=setup,
-        )
-        longest_s = BESIDE_THE_STORM_S + schedule.workload.duration_ms / 1000
+        longest_s = BESIDE_THE_STORM_S + job.schedule.workload.duration_ms / 1000
         try:
             ran: Ran = do_one(job, pool, stop, longest_s)
         except FloodmarkError as error:

@@ -14,12 +14,14 @@ from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
 from harness.formats import nightly_journal
 from harness.formats.finding import Finding
 from harness.formats.journal import Finished, Searched
-from harness.formats.nightly_journal import AnyRow, Ran, Replayed
+from harness.formats.nightly_journal import AnyRow, DeterminismChecked, Ran, Replayed
 from harness.formats.nightly_run import Bucket, NightlyRun, nightly_runs
 from harness.nightly import corpus
 from harness.nightly.environment import NightlyEnvironment
-from harness.nightly.jobs import DeterminismJob, Digests, RealJob, ReplayJob
+from harness.nightly.kinds.determinism import DeterminismJob
+from harness.nightly.kinds.replays import ReplayJob
 from harness.nightly.main import run_nightly
+from harness.nightly.real_job import RealJob
 from harness.nightly.requests import NightlyRequest
 from harness.replay import pages
 from harness.runs import run_folder
@@ -75,6 +77,7 @@ class FakeEnvironment(NightlyEnvironment):
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
+        self.output = Path("output")
         self.pool = FakePool(self)
         self.clock_s = 1000.0
         self.begun = 0
@@ -118,7 +121,7 @@ class FakeEnvironment(NightlyEnvironment):
         took_s = RUN_S if isinstance(jobs[0], RealJob) else JOB_S
         self.clock_s += took_s
         found = []
-        for nth, job in enumerate(jobs):
+        for job in jobs:
             self.begun += 1
             self.at.get(self.begun, lambda environment: None)(self)
             if self.stopping():
@@ -127,12 +130,12 @@ class FakeEnvironment(NightlyEnvironment):
                 found.append(EndedJob(job, None, took_s, "its process ended with -9 after 3 s"))
                 continue
             try:
-                found.append(EndedJob(job, self._done(job, nth), took_s))
+                found.append(EndedJob(job, self._done(job), took_s))
             except FloodmarkError as error:
                 found.append(EndedJob(job, None, took_s, str(error), type(error).__name__))
         return found
 
-    def _done(self, job: Any, nth: int) -> Any:
+    def _done(self, job: Any) -> Any:
         match job:
             case SearchJob() if job.key.startswith("search/"):
                 return self._searched(job)
@@ -145,8 +148,9 @@ class FakeEnvironment(NightlyEnvironment):
             case FinishJob():
                 return keep(job)
             case DeterminismJob():
-                digest = f"{nth if self.differ else 0:016x}"
-                return Digests(key=job.key, schedules=(Schedule(),), digests=(digest,))
+                row = DeterminismChecked(key=job.key, protocol=job.protocol, seed=job.seed, runs=1)
+                row.differing = [Schedule()] * self.differ
+                return row
             case ReplayJob():
                 return self._replayed(job)
         return self._ran(job)

@@ -25,7 +25,7 @@ from checker.formats.verdict import Verdict
 from harness.formats import journal, nightly_journal
 from harness.formats.finding import Finding
 from harness.formats.nightly_journal import Ran
-from harness.nightly import plan
+from harness.nightly.kinds.storms import least_hit
 from harness.search import findings
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError
@@ -205,11 +205,11 @@ class NightlyStage:
     def cells(self) -> list[str]:
         """Return the storms of all nightly runs in order, and where the next one goes."""
         storms = [storm for each in self.runs.all for storm in each.storms]
-        then = plan.least_hit(self.runs.all, {}, 7)
+        then = least_hit([], self.runs.all)
         assert then is not None
         return [
             *(f"{storm.protocol}/{storm.kinds} {storm.runs}x" for storm in storms),
-            f"next {then.protocol}/{then.kinds}",
+            f"next {then[0]}/{then[1]}",
         ]
 
     def stormed(self) -> list[str]:

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from harness.formats.finding import REAL, Finding
 from harness.nightly import corpus
-from harness.nightly.jobs import ReplayJob
+from harness.nightly.kinds import determinism
+from harness.nightly.kinds.determinism import DeterminismJob
+from harness.nightly.kinds.replays import ReplayJob
 from harness.search import findings
 from harness.search.search_jobs import FinishJob, SearchJob
 from harness.search.shrink.real_schedule import RealSchedule, slow_motion
@@ -81,3 +83,18 @@ def test_a_failure_that_clients_see_gets_a_form_for_real_processes(
     # What was found on real processes of a system is none of the corpus.
     findings.keep(replace(finding, world="real"), tmp_path)
     assert not [s for s in corpus.simulated(tmp_path) if s.file.startswith(str(tmp_path))]
+
+
+@pytest.mark.parametrize("differ", [False, True])
+def test_what_two_processes_get_differently_is_not_deterministic(
+    differ: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def do_one(job: DeterminismJob, *_: Any) -> Any:
+        done.append([(schedule, "1"), (schedule, str(len(done) if differ else 2))])
+        return done[-1]
+
+    schedule, done = Schedule(), list[Any]()
+    monkeypatch.setattr(determinism, "do_one", do_one)
+    output = str(tmp_path / "output.txt")
+    row = DeterminismJob(key="determinism/0", protocol="kafka", seed=0, runs=2, output=output).do()
+    assert (row.runs, len(done), row.differing) == (2, 2, [schedule] * differ)

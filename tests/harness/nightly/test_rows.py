@@ -168,5 +168,5 @@ def test_the_command_writes_the_table(
 
 def why_gone() -> str:
     with pytest.raises(FloodmarkError) as caught:
-        GONE.asked(0)
+        GONE.job(0, Path(), "row")
     return str(caught.value)
