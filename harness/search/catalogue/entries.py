@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -20,43 +20,10 @@ CHUNK: Final = 250
 """Schedules of a correct protocol that are tried in one job."""
 
 
-class Entry(Protocol):
-    """A row of the catalogue. `code` is unique, `what` is broken, `note` explains it further.
-    `holds`: nothing must be found."""
-
-    code: str
-    what: str
-    note: str
-    holds: bool
-
-    def subject(self) -> Subject:
-        """Return the protocol or system to search. Raises UsageError if it is not installed."""
-        ...
-
-    def version(self) -> str:
-        """Return the version of the system, "" for a protocol. Raises UsageError likewise."""
-        ...
-
-    def on(self, version: str) -> str:
-        """Return the system of this version, or the protocol, as a text."""
-        ...
-
-    def shows(self, finding: Finding) -> bool:
-        """Return whether a finding is of this entry."""
-        ...
-
-    def settles(self, finding: Finding) -> bool:
-        """Return whether no other finding is looked for after a shrunk one."""
-        ...
-
-    def is_complete(self, finding: Finding) -> bool:
-        """Return whether a finding has all that the table shows, so that no other is shrunk."""
-        ...
-
-
-class ProtocolEntry:
-    """A known bug, a promise that a faulty protocol breaks, or (without a target) a protocol that
-    keeps every promise."""
+class Entry:
+    """A row of the catalogue: a known bug, a promise that a faulty protocol breaks, or (without a
+    target) a protocol that keeps every promise. `code` is unique, `what` is broken, `note` explains
+    it further. `holds`: nothing must be found."""
 
     def __init__(self, protocol: str, target: SearchTarget | None = None) -> None:
         self.holds = target is None
@@ -67,36 +34,39 @@ class ProtocolEntry:
         self._target = target
 
     def subject(self) -> Subject:
+        """Return the protocol or system to search. Raises UsageError if it is not installed."""
         if self._target is None:
             return SimulatedSubject(protocol=self._protocol, internal=True, chunk=CHUNK)
         return BugSubject.of(self._target)
 
     def version(self) -> str:
+        """Return the version of the system, "" for a protocol. Raises UsageError likewise."""
         return ""
 
     def on(self, version: str) -> str:
-        return self._protocol
+        """Return the system of this version, or the protocol, as a text."""
+        return f"{self._protocol} {version}".rstrip()
 
     def shows(self, finding: Finding) -> bool:
+        """Return whether a finding is of this entry."""
         return True
 
     def settles(self, finding: Finding) -> bool:
+        """Return whether no other finding is looked for after a shrunk one."""
         return True
 
     def is_complete(self, finding: Finding) -> bool:
+        """Return whether a finding has all that the table shows, so that no other is shrunk."""
         return False
 
 
-class LossEntry:
+class LossEntry(Entry):
     """A known loss of a third-party system."""
 
-    holds = False
-
     def __init__(self, row: KnownLoss) -> None:
-        self.code = row.code
-        self.what = row.loss
+        super().__init__(row.system)
+        self.holds, self.code, self.what = False, row.code, row.loss
         self.note = f"With: {settings_text(row.settings)}" if row.settings else ""
-        self.shows = row.is_found
         self._row = row
 
     def subject(self) -> StormSubject:
@@ -107,8 +77,8 @@ class LossEntry:
     def version(self) -> str:
         return self.subject().find().version()
 
-    def on(self, version: str) -> str:
-        return f"{self._row.system} {version}".rstrip()
+    def shows(self, finding: Finding) -> bool:
+        return self._row.is_found(finding)
 
     def settles(self, finding: Finding) -> bool:
         """Return whether the smallest schedule failed in most of its several runs."""
@@ -129,7 +99,7 @@ def entries(request: BugSearchRequest) -> list[Entry]:
     """Return the entries that a request asks for. Raises UsageError for an unknown one."""
     if request.system is not None:
         return [LossEntry(row) for row in wanted_losses(request.system, request.only)]
-    found: list[Entry] = [ProtocolEntry(t.protocol, t) for t in wanted_targets(request.only)]
+    found = [Entry(target.protocol, target) for target in wanted_targets(request.only)]
     if request.schedules_for_correct:
-        found += [ProtocolEntry(name) for name in correct_protocols()]
+        found += [Entry(name) for name in correct_protocols()]
     return found
