@@ -105,7 +105,7 @@ def table() -> list[SystemRow]:
     return read_file(FILE, list[SystemRow])
 
 
-class Rows(Kind):
+class RowRunning(Kind):
     """The runs of all rows, one row after the other. Each nightly run begins at another row."""
 
     name, real = plan.ROW, True

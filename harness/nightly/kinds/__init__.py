@@ -9,13 +9,13 @@ from harness.nightly.kinds.replays import Replays
 from harness.nightly.kinds.searches import KnownBugs, Searches
 from harness.nightly.kinds.storms import CanaryStorm, OwnStorms, ThirdPartyStorms
 from harness.nightly.night import Kind
-from harness.nightly.rows import Rows
+from harness.nightly.rows import RowRunning
 
 KINDS: Final[dict[str, type[Kind]]] = {
     kind.name: kind
     for kind in (
         *(CanaryStorm, Searches, KnownBugs, OwnStorms, Replays, Determinism),
-        *(ThirdPartyStorms, Rows),
+        *(ThirdPartyStorms, RowRunning),
     )
 }
 """All kinds, by the first word of the keys of their jobs."""
