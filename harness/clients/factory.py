@@ -7,7 +7,7 @@ same schedule."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Final
 
@@ -69,8 +69,7 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
             if role == PRODUCER:
                 made[client] = self._producer(client, number, next_op)
             elif role == CONSUMER:
-                index = number - self.workload.clients
-                made[client] = self._consumer(client, number, index, next_op)
+                made[client] = self._consumer(client, number, next_op)
             elif role == SCRIPTED_PRODUCER:
                 made[client] = self._producer(client, number, next_op, ScriptedProducer)
             elif role == SCRIPTED_CONSUMER:
@@ -85,18 +84,10 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
         everything = list(targets)
         made = {}
         for index, client in enumerate(names):
-            mine = everything[index :: len(names)]
+            mine = {name: targets[name] for name in everything[index :: len(names)]}
+            settings = PollSettings(timeout_us=POLL_TIMEOUT_MS * 1000, pause_us=0)
             number = len(self.working) + index
-            made[client] = Consumer(
-                client,
-                self._metadata(number),
-                self._threads(number, 1)[0],
-                next_op,
-                partitions=mine,
-                targets={partition: targets[partition] for partition in mine},
-                settings=PollSettings(timeout_us=POLL_TIMEOUT_MS * 1000, pause_us=0),
-                retry_us=self._retry_us,
-            )
+            made[client] = self._reader(Consumer, client, number, next_op, mine, settings, mine)
         return made
 
     def _producer(
@@ -123,38 +114,39 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
             retry_us=self._retry_us,
         )
 
-    def _consumer(
-        self, client: str, number: int, index: int, next_op: Callable[[], int]
-    ) -> Consumer:
+    def _consumer(self, client: str, number: int, next_op: Callable[[], int]) -> Consumer:
         partitions = polled_partitions(
-            self.cluster.partition_names(), index, self.workload.consumers
+            self.cluster.partition_names(), number - self.workload.clients, self.workload.consumers
         )
-        timings = self.cluster.timings
-        timeout_ms = min(self.workload.timeout_ms, POLL_TIMEOUT_MS + timings.fetch_wait_ms)
-        settings = PollSettings(wait_ms=timings.fetch_wait_ms, timeout_us=timeout_ms * 1000)
-        return Consumer(
-            client,
-            self._metadata(number),
-            self._threads(number, 1)[0],
-            next_op,
-            partitions=partitions,
-            settings=settings,
-            retry_us=self._retry_us,
-        )
+        wait_ms = self.cluster.timings.fetch_wait_ms
+        timeout_ms = min(self.workload.timeout_ms, POLL_TIMEOUT_MS + wait_ms)
+        settings = PollSettings(wait_ms=wait_ms, timeout_us=timeout_ms * 1000)
+        return self._reader(Consumer, client, number, next_op, partitions, settings)
 
-    def _scripted_consumer(
-        self, client: str, number: int, next_op: Callable[[], int]
-    ) -> ScriptedConsumer:
+    def _scripted_consumer(self, client: str, number: int, next_op: Callable[[], int]) -> Consumer:
         settings = PollSettings(
             wait_ms=self.cluster.timings.fetch_wait_ms, timeout_us=self.workload.timeout_ms * 1000
         )
         named = {o.partition: 0 for o in self.workload.operations if o.client == client}
-        return ScriptedConsumer(
+        return self._reader(ScriptedConsumer, client, number, next_op, named, settings)
+
+    def _reader(
+        self,
+        form: type[Consumer],
+        client: str,
+        number: int,
+        next_op: Callable[[], int],
+        partitions: Iterable[str],
+        settings: PollSettings,
+        targets: Mapping[str, int] | None = None,
+    ) -> Consumer:
+        return form(
             client,
             self._metadata(number),
             self._threads(number, 1)[0],
             next_op,
-            partitions=tuple(named),
+            partitions=tuple(partitions),
+            targets=targets,
             settings=settings,
             retry_us=self._retry_us,
         )
