@@ -12,7 +12,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from harness.formats.problem import Problem, node_ended, suspended
+from harness.formats.problem import Problem, ended_from_outside, node_ended, suspended
 from harness.formats.process_exits import Exit
 from harness.runs.clock import now_us
 from harness.runs.host_disk import HostDisk
@@ -115,6 +115,9 @@ class NodeProcesses(Generic[Running]):
 
     stop_timeout_s: float
     """How long a process may take to end after SIGTERM."""
+    stop_codes: Codes = None
+    only_asked: Collection[int] = ()
+    """See `who_ended`."""
 
     def __init__(
         self, exits: AppendOnlyFile, look_at_disk: Callable[[str], None] = lambda node: None
@@ -269,10 +272,6 @@ class NodeProcesses(Generic[Running]):
     def _buried(self, node: str, running: Running) -> None:
         """Give back what an ended process had."""
 
-    def _ended_by(self, done: Done, code: int, *, expected: bool) -> EndedBy:
-        """Return who ended a process. No other program did if its end was `expected`."""
-        raise NotImplementedError
-
     def _may_end(self, node: str, running: Running, code: int, by: EndedBy) -> bool:
         """Return whether a process may end like this without a kill."""
         return by == "stop"
@@ -287,7 +286,9 @@ class NodeProcesses(Generic[Running]):
         self._buried(node, running)
         self._look_at_disk(node)
         expected = self.expected.covers(node, running.incarnation, code)
-        by = self._ended_by(done, code, expected=expected)
+        by = who_ended(
+            done, code, stop_codes=self.stop_codes, only_asked=self.only_asked, expected=expected
+        )
         expected |= by in ("kill", "outside") or self._may_end(node, running, code, by)
         return self._record(node, running, code, by, expected=expected)
 
@@ -333,14 +334,22 @@ def last_lines(output: Path) -> str:
     return ""
 
 
-def ended_by(done: Done, code: int, *, obeyed: bool, outside: bool) -> EndedBy:
-    """Return who ended a process. `done` is what the harness did to it. Its exit code decides the
-    rest: `obeyed` if it is the code of a process that obeys SIGTERM, `outside` if it can only come
-    from another program."""
+def who_ended(
+    done: Done,
+    code: int,
+    *,
+    stop_codes: Codes = None,
+    only_asked: Collection[int] = (),
+    expected: bool = False,
+) -> EndedBy:
+    """Return who ended a process. `done` is what the harness did to it, the rest follows from its
+    exit code. It obeys SIGTERM with one of `stop_codes` (None: any that no signal causes), and has
+    those of `only_asked` only if something asked it. No other program ends it if `expected`."""
+    killed = ended_from_outside(code)
     if done == "kill" and code == -signal.SIGKILL:
         return "kill"
-    if done == "stop" and obeyed:
+    if done == "stop" and (not killed if stop_codes is None else code in stop_codes):
         return "stop"
-    if done == "hung":
+    if done == "hung" or expected:
         return "itself"
-    return "outside" if outside else "itself"
+    return "outside" if killed or code in only_asked else "itself"

@@ -20,17 +20,8 @@ from typing import Final
 
 import msgspec
 
-from harness.formats.problem import ended_from_outside
 from harness.systems.external import guardian, launcher
-from harness.systems.node_processes import (
-    REAP_TIMEOUT_S,
-    Done,
-    EndedBy,
-    NodeProcess,
-    NodeProcesses,
-    ended_by,
-    last_lines,
-)
+from harness.systems.node_processes import REAP_TIMEOUT_S, NodeProcess, NodeProcesses, last_lines
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.formats.host_errors import reason
@@ -123,7 +114,7 @@ class ExternalProcesses(NodeProcesses[_Session]):
         self._launch = launch
         self._tell_started = started
         self._output = output
-        self._stop_codes = frozenset(stop_codes)
+        self.stop_codes = frozenset(stop_codes)
         self._home = home
         self.mark = uuid.uuid4().hex
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -186,10 +177,6 @@ class ExternalProcesses(NodeProcesses[_Session]):
         """Kill what is left of an ended node."""
         guardian.kill_marked(running.mark, {running.pid})
         self._tell_guardian(f"-{running.pid}\n")
-
-    def _ended_by(self, done: Done, code: int, *, expected: bool) -> EndedBy:
-        outside = ended_from_outside(code) and not expected
-        return ended_by(done, code, obeyed=code in self._stop_codes, outside=outside)
 
 
 _NODE: Final = "FLOODMARK_NODE"

@@ -16,15 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 import multiprocess
 
-from harness.formats.problem import ended_from_outside
-from harness.systems.node_processes import (
-    Codes,
-    Done,
-    EndedBy,
-    NodeProcess,
-    NodeProcesses,
-    ended_by,
-)
+from harness.systems.node_processes import Codes, EndedBy, NodeProcess, NodeProcesses
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.runtime.breakpoints import SYNCS_OF_A_STOP, Breakpoint, Order, Report
@@ -166,6 +158,7 @@ class Nodes(NodeProcesses[_Running]):
     """The processes of our own brokers and voters."""
 
     stop_timeout_s = STOP_TIMEOUT_S
+    only_asked = (0,)
 
     def __init__(
         self,
@@ -317,17 +310,7 @@ class Nodes(NodeProcesses[_Running]):
         for number, count in running.orders.writes.items():
             self._writes[number] = self._writes.get(number, 0) + count
 
-    def _ended_by(self, done: Done, code: int, *, expected: bool) -> EndedBy:
-        return who_ended_a_broker(done, code, expected=expected)
-
     def _may_end(self, node: str, running: _Running, code: int, by: EndedBy) -> bool:
         if by == "stop" and code in (0, EXIT_HUNG):
             return code == 0 or self.was_suspended(node)
         return code == EXIT_STORAGE and self._is_ending(running)
-
-
-def who_ended_a_broker(done: Done, code: int, *, expected: bool = False) -> EndedBy:
-    """Return who ended a broker, as `ended_by` does. A broker ends with code 0 only if asked to."""
-    killed = ended_from_outside(code)
-    outside = (killed or code == 0) and not expected
-    return ended_by(done, code, obeyed=not killed, outside=outside)

@@ -15,8 +15,9 @@ import pytest
 import zmq
 
 from harness.formats.process_exits import Exit
-from harness.systems.floodmark.nodes import who_ended_a_broker
+from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.world import RealWorld
+from harness.systems.node_processes import who_ended
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from nemesis.world import CallFails
 from tests.support.harness_fakes import ended_nodes
@@ -55,7 +56,7 @@ LONG = Workload(seed=3, clients=2, consumers=1, rate=50, timeout_ms=500, duratio
 def test_who_ended_a_broker(
     why: Literal["kill", "stop", "itself", "hung"], code: int, by: str
 ) -> None:
-    assert who_ended_a_broker(why, code) == by
+    assert who_ended(why, code, only_asked=Nodes.only_asked) == by
 
 
 @pytest.mark.parametrize(
