@@ -9,6 +9,7 @@
     python -m tests.lab hostile      stores that somebody sent, beside files that must stay
     python -m tests.lab bench        speed on this machine
     python -m tests.lab soak         storm after storm in one process, and what grows
+    python -m tests.lab journeys     the files of a produce request, and of a fault
 
 `python -m tests.lab NAME --help` lists the options of one.
 `tests.lab.check_mutants`, which changes lines of the checks, has a command of its own."""
@@ -24,7 +25,7 @@ from node.formats.errors import FloodmarkError
 
 EXPERIMENTS: Final = (
     *("judges", "outside", "damage", "storms", "small_bugs", "kill_campaign", "hostile"),
-    *("bench", "soak"),
+    *("bench", "soak", "journeys"),
 )
 
 
