@@ -8,6 +8,7 @@ imported; `floodmark --help` needs none, because the summaries are here (`_SUMMA
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from harness.runs.interrupts import EXIT_STOPPED, StopNow, ended_by_signals
 from harness.runs.terminal import flush_streams, open_streams, plain_output
 from node.formats.host_errors import reason
 
+COMPLETE: Final = "_FLOODMARK_COMPLETE"
 HELPERS: Final = ("__main__", "common", "exit_codes", "main", "options", "values")
 _TYPERS_INTERRUPTED: Final = 130
 """What Typer makes of a KeyboardInterrupt; no command has this code."""
@@ -60,6 +62,9 @@ class _InOrder(typer.core.TyperGroup):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if COMPLETE in os.environ:  # A shell asks how the words that were typed go on.
+        typed = (os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")).split()
+        words = typed[1:] if set(typed[1:2]) & set(command_names()) else []
     debug = DEBUG in words
     open_streams()
     with plain_output(), ended_by_signals(for_good=arguments is None):
@@ -75,7 +80,6 @@ def assemble(words: Sequence[str] | None = None) -> typer.Typer:
     """Return the application with the commands that the words of a command line need."""
     app = typer.Typer(
         cls=_InOrder,
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

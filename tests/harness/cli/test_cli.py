@@ -276,3 +276,24 @@ def test_a_pipe_that_breaks_in_a_command_is_no_verdict(monkeypatch: pytest.Monke
         monkeypatch.setattr(sys, stream, getattr(sys, stream))
     monkeypatch.setattr(main, "assemble", lambda words: app)
     assert main._run_command([], debug=False) == EXIT_HARNESS
+
+
+@pytest.mark.parametrize(
+    ("typed", "goes_on"),
+    [
+        ("floodmark ru", ["run"]),
+        ("floodmark run --sys", ["--system"]),
+        ("floodmark bugs fi", ["find"]),
+        ("floodmark bugs find --see", ["--seeds"]),
+        ("floodmark nothing", []),
+        ("floodmark", ["demo", "run", "check"]),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed: str, goes_on: list[str]) -> None:
+    words = typed.split()
+    place = {"COMP_WORDS": typed, "COMP_CWORD": str(max(1, len(words) - 1))}
+    command = [sys.executable, "-m", "floodmark"]
+    env = {**os.environ, "_FLOODMARK_COMPLETE": "complete_bash", **place, "PYTHONPATH": str(ROOT)}
+    told = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
+    found = told.stdout.split()
+    assert (found[:3] if len(words) == 1 else found) == goes_on, told

@@ -19,7 +19,7 @@ DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"^ *```\w*\n(.*?)^ *```|((?:^ {4}\S.*\n)+)", re.MULTILINE | re.DOTALL)
 IN_BLOCK = re.compile(r"^ *(?:\$ )?(?:[\w./-]*/)?((?:floodmark|make) [^|>\n]*)", re.MULTILINE)
 IN_SENTENCE = re.compile(r"`(?:[\w./-]*/)?((?:floodmark|make) [^`]+)`")
-NO_COMMANDS = {"--help", "COMMAND", "..."}
+NO_COMMANDS = {"--help", "--install-completion", "COMMAND", "..."}
 UNFINISHED = re.compile("Missing parameter|requires an argument")
 """A sentence may name a command without its argument, and an option without its value."""
 
