@@ -68,6 +68,22 @@ def badly() -> Story:
     return s
 
 
+def grouped() -> Story:
+    """Return a run with a group that forgets an ack."""
+    s = Story(run="grouped")
+    s.groups(counts=True)
+    batches = s.busy()
+    s.join("m1")
+    s.give("m1", *((1_000_000 + i, i, 1) for i in range(12)))
+    s.settle("m1", *((1_000_000 + i, i) for i in range(12)))
+    s.give("m2", (1_000_003, 3, 1), begin=s.now - 950)
+    s.fetch("m2", 12)
+    s.drain()
+    s.final((0, 1_000_000, 12))
+    s.agree(*batches)
+    return s
+
+
 def damaged(folder: Path) -> Path:
     """Return a run folder with a line in it that cannot be read, and a file missing."""
     s = well()
@@ -84,6 +100,7 @@ def test_spark_and_in_process_judge_alike(spark: SparkSession, tmp_path: Path) -
         badly().write(tmp_path / "b"),
         damaged(tmp_path / "c"),
         well().write(tmp_path / "same name"),
+        grouped().write(tmp_path / "grouped"),
         tmp_path / "nowhere",
     ]
     results = check(folders, session=spark)
@@ -92,8 +109,10 @@ def test_spark_and_in_process_judge_alike(spark: SparkSession, tmp_path: Path) -
         Verdict.INVALID,
         Verdict.UNKNOWN,
         Verdict.VALID,
+        Verdict.INVALID,
         Verdict.UNKNOWN,
     ]
+    assert set(against(results[4])) == {"acked-redelivered", "delivery-count"}
     assert {"lost", "divergence", "phantom", "misrouted", "two-leaders", "unexplained-exit"} <= set(
         against(results[1])
     )
