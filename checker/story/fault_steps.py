@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from checker.checks.findings import listing
 from checker.formats.story import StoryStep
 from checker.story.evidence import ActiveFault
+from nemesis.faults.words import place
 from node.formats.trace import STARTED
 
 BEGINS: Final = "fault"
@@ -36,7 +37,7 @@ def fault_name(fault: ActiveFault, *, role: bool = True) -> str:
         return f"{fault.what} {fault.on}".rstrip()
     chosen, _, partition = fault.on.partition(":")
     one = role and partition and len(fault.nodes) == 1
-    what = f", the {chosen.removeprefix('another-')} of {partition}" if one else ""
+    what = f", the {chosen.removeprefix('another-')} of {place(partition)}" if one else ""
     return f"{fault.what} {listing(list(fault.nodes))}{what}"
 
 

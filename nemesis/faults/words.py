@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from harness.formats.history import GROUP_PREFIX
 from node.formats.trace import GIVEN
 
 _ROLES: Final = {
@@ -40,8 +41,14 @@ def target(text: str) -> str:
     """Return a target of a schedule as a phrase: `leader:log-0` is `the leader of log-0`."""
     role, _, partition = text.partition(":")
     if role in _ROLES:
-        return _ROLES[role] + (f" of {partition}" if partition else "")
+        return _ROLES[role] + (f" of {place(partition)}" if partition else "")
     return listing(text.split(","))
+
+
+def place(partition: str) -> str:
+    """Return a partition, or the group that consumes it, as a phrase."""
+    consumed = partition.removeprefix(GROUP_PREFIX)
+    return partition if consumed == partition else f"the group of {consumed}"
 
 
 def nth(number: int) -> str:
