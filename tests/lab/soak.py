@@ -20,6 +20,7 @@ import psutil
 from msgspec.structs import replace
 
 from checker.formats.verdict import Verdict
+from harness.cli.common import print_table
 from harness.formats.run_info import Phases
 from harness.runs.clock import PeriodicThread, now_us
 from harness.runs.interrupts import Interrupts
@@ -28,7 +29,6 @@ from harness.runs.options import requested
 from harness.runs.progress import Progress
 from harness.runs.requests import RunRequest
 from harness.runs.run import Run, RunOrder
-from tests.lab.text_table import as_table
 from tests.lab.usage import broker_memory, bytes_of, taken_by
 
 EVERY_S: Final = 1.0
@@ -160,11 +160,12 @@ def _growth(what: str, first: float, last: float, slack: float) -> Growth:
     return Growth(what, first, last, last <= first * MOST_RATIO or last - first <= slack)
 
 
-def table(grown: Sequence[Growth]) -> str:
-    """Format the figures as a text table."""
+def print_growth(grown: Sequence[Growth]) -> None:
+    """Print the figures as a table."""
     if not grown:
-        return f"too few storms to say what grows: {LEAST_STORMS} after the warm-up are due"
-    rows = [
+        print(f"too few storms to say what grows: {LEAST_STORMS} after the warm-up are due")
+        return
+    rows = (
         (
             each.what,
             *(_amount(each.what, value) for value in (each.first, each.last)),
@@ -172,9 +173,9 @@ def table(grown: Sequence[Growth]) -> str:
             "" if each.is_flat else "grows",
         )
         for each in grown
-    ]
-    titles = ("median of a third of the storms (in a storm: second, last third)", "first", "last")
-    return "\n".join(as_table((*titles, "ratio", ""), rows))
+    )
+    title = "median of a third of the storms (in a storm: second, last third)"
+    print_table((title, "first", "last", "ratio", ""), rows, json=False)
 
 
 def _is_bytes(what: str) -> bool:
@@ -200,5 +201,6 @@ def run(given: argparse.Namespace) -> int:
         samples = list(run_soak(request, given.budget, progress, interrupts))
     grown = list(growth(samples))
     verdicts = Counter(sample.verdict for sample in samples)
-    print(f"{len(samples)} storms: {dict(verdicts)}", table(grown), sep="\n")
+    print(f"{len(samples)} storms: {dict(verdicts)}")
+    print_growth(grown)
     return 1 if Verdict.INVALID in verdicts else 0 if all(each.is_flat for each in grown) else 2

@@ -20,7 +20,7 @@ def test_each_bench_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["bench", "--budget", "0.5", "--judged", "6"]) == 0
     assert main(["bench", "check", "--no-spark", "--ops", "10000", "--lines"]) == 0
     assert main(["bench", "sim", "--budget", "0.1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     loads = [line.split() for line in lines if line.split()[0] in ("sync", "async")]
     assert [load[:2] for load in loads] == [
         [flush, clients] for flush in ("sync", "async") for clients in ("1", "8", "64")

@@ -38,11 +38,12 @@ def grown(samples: list[StormSample]) -> dict[str, Growth]:
     ids=["constant", "a warm-up", "slowly", "memory", "descriptors"],
 )
 def test_what_grows_from_storm_to_storm_is_named(
-    samples: list[StormSample], grow: list[str]
+    samples: list[StormSample], grow: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = grown(samples)
     assert [what for what, each in found.items() if not each.is_flat] == grow
-    assert soak.table(list(found.values())).count("grows") == len(grow)
+    soak.print_growth([*found.values()])
+    assert capsys.readouterr().out.count("grows") == len(grow)
     assert grown(samples[: soak.LEAST_STORMS - 1]) == {}, "too few storms say nothing"
 
 

@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Measure and print. Return 1 if the checker missed or invented an anomaly."""
     if given.what == "check":
-        from tests.lab.bench.check import check_table, run_check_bench
+        from tests.lab.bench.check import print_checked, run_check_bench
 
         checked = run_check_bench(
             given.ops or [10_000_000],
@@ -39,18 +39,18 @@ def run(given: argparse.Namespace) -> int:
             lines=given.lines,
             spark=not given.no_spark,
         )
-        print(check_table(checked))
+        print_checked(checked)
         return int(any(each.missed or each.invented for each in checked))
     if given.what == "sim":
-        from tests.lab.bench.simulator import run_sim_bench, sim_table
+        from tests.lab.bench.simulator import print_speeds, run_sim_bench
 
-        print(sim_table(run_sim_bench(given.budget)))
+        print_speeds(run_sim_bench(given.budget))
         return 0
-    from tests.lab.bench.broker import Load, judge_a_run, load_table, run_loads
+    from tests.lab.bench.broker import Load, judge_a_run, print_loads, run_loads
 
     settings = {"curve": "off"} if given.no_keys else {}
     load = Load(given.batch, given.record_bytes, given.budget, settings)
-    print(load_table(load, run_loads(load)))
+    print_loads(load, run_loads(load))
     if given.judged:
         print(judge_a_run(given.judged))
     return 0

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from harness.cli.common import print_table
 from harness.formats.history import Op, decode
 from harness.runs import run_folder
 from harness.runs.clock import now_us
@@ -25,7 +26,6 @@ from harness.systems.interface import NO_LINKS, ClusterUnderTest, RunClients
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import FloodmarkError
-from tests.lab.text_table import as_table
 from tests.support.waiting import until
 
 CLIENTS: Final = (1, 8, 64)
@@ -131,28 +131,25 @@ def _latencies(ops: Iterable[Op]) -> list[tuple[int, int]]:
     return acked
 
 
-def load_table(load: Load, found: Sequence[LoadFigures]) -> str:
-    """Format the figures of all loads as a text table."""
-    return "\n".join(
-        (
-            f"RF 3, acks=all, batches of {load.batch} records of {load.record_bytes} B, "
-            f"{load.seconds:g} s each:",
-            *as_table(
-                ("flush", "clients", "batches/s", "records/s", "p50 ms", "p99 ms"),
-                (
-                    (
-                        each.flush,
-                        f"{each.clients}",
-                        f"{each.batches_s:,.0f}",
-                        f"{each.batches_s * load.batch:,.0f}",
-                        f"{each.p50_ms:.2f}",
-                        f"{each.p99_ms:.2f}",
-                    )
-                    for each in found
-                ),
-            ),
-        )
+def print_loads(load: Load, found: Sequence[LoadFigures]) -> None:
+    """Print the figures of all loads as a table."""
+    print(
+        f"RF 3, acks=all, batches of {load.batch} records of {load.record_bytes} B, "
+        f"{load.seconds:g} s each:"
     )
+    rows = (
+        (
+            each.flush,
+            f"{each.clients}",
+            f"{each.batches_s:,.0f}",
+            f"{each.batches_s * load.batch:,.0f}",
+            f"{each.p50_ms:.2f}",
+            f"{each.p99_ms:.2f}",
+        )
+        for each in found
+    )
+    titles = ("flush", "clients", "batches/s", "records/s", "p50 ms", "p99 ms")
+    print_table(titles, rows, json=False)
 
 
 def judge_a_run(storm_s: float) -> str:

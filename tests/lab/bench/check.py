@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from checker.formats.verdict import RunResult, Verdict
+from harness.cli.common import print_table
 from harness.runs.judge import ManyProcesses, SparkSoon
 from harness.runs.run_paths import run_folder
 from node.formats.errors import FloodmarkError
 from tests.lab.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
 from tests.lab.bench.synthetic import Made, Size, make_history
 from tests.lab.bench.synthetic_files import write_jepsen, write_lines
-from tests.lab.text_table import as_table
 from tests.lab.usage import MemoryMonitor, ProcessorTime
 
 _LARGE: Final = 1_000_000
@@ -148,36 +148,33 @@ def compare(
     return tuple(sorted(set(injected) - found)), tuple(sorted(found - set(injected)))
 
 
-def check_table(found: Sequence[Checked]) -> str:
-    """Format the figures as a text table."""
-    lines = as_table(
+def print_checked(found: Sequence[Checked]) -> None:
+    """Print the figures as a table, and what was missed or invented."""
+    titles = ("operations", "hot", "read", "seconds", "operations/s", "cpu s", "peak MB")
+    rows = (
         (
-            *("operations", "hot", "read", "seconds", "operations/s", "cpu s", "peak MB"),
-            *("injected", "missed", "invented"),
-        ),
-        (
-            (
-                f"{each.made.ops:,}",
-                f"{each.hot:g}",
-                f"{each.made.records_read:,}",
-                f"{each.seconds:.1f}",
-                f"{each.made.ops / each.seconds:,.0f}",
-                f"{each.cpu_s:.1f}",
-                f"{each.peak_bytes >> 20:,}",
-                f"{len(each.made.injected)}",
-                f"{len(each.missed)}",
-                f"{len(each.invented)}",
-            )
-            for each in found
-        ),
+            f"{each.made.ops:,}",
+            f"{each.hot:g}",
+            f"{each.made.records_read:,}",
+            f"{each.seconds:.1f}",
+            f"{each.made.ops / each.seconds:,.0f}",
+            f"{each.cpu_s:.1f}",
+            f"{each.peak_bytes >> 20:,}",
+            f"{len(each.made.injected)}",
+            f"{len(each.missed)}",
+            f"{len(each.invented)}",
+        )
+        for each in found
     )
+    print_table((*titles, "injected", "missed", "invented"), rows, json=False)
     for each in found:
-        lines += [
-            f"{each.made.ops:,} operations from lines, {of.form} ({of.bytes >> 20:,} MB): "
-            f"{of.seconds:.1f} s, {each.made.ops / of.seconds:,.0f} operations/s, "
-            f"{of.cpu_s:.1f} cpu s, peak {of.peak_bytes >> 20:,} MB"
-            for of in each.from_lines
-        ]
-        lines += [f"missed: {missed}" for missed in each.missed]
-        lines += [f"invented: {invented}" for invented in each.invented]
-    return "\n".join(lines)
+        for of in each.from_lines:
+            print(
+                f"{each.made.ops:,} operations from lines, {of.form} ({of.bytes >> 20:,} MB): "
+                f"{of.seconds:.1f} s, {each.made.ops / of.seconds:,.0f} operations/s, "
+                f"{of.cpu_s:.1f} cpu s, peak {of.peak_bytes >> 20:,} MB"
+            )
+        for missed in each.missed:
+            print(f"missed: {missed}")
+        for invented in each.invented:
+            print(f"invented: {invented}")

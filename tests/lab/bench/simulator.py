@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from harness.cli.common import print_table
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import draw_schedule
 from harness.search.worlds.outcome import run_simulated
@@ -18,7 +19,6 @@ from harness.sim import compiled
 from harness.sim.run import batched_collections, simulate
 from nemesis.draw import draw
 from nemesis.formats.schedule import Cluster, Schedule, Workload
-from tests.lab.text_table import as_table
 
 RATE: Final = 10.0
 PROTOCOL: Final = Cluster().protocol
@@ -90,25 +90,21 @@ def _measure(shape: str, run: Callable[[int], _Run], seconds: float) -> SimSpeed
     )
 
 
-def sim_table(found: list[SimSpeed]) -> str:
-    """Format the figures as a text table."""
-    return "\n".join(
-        [
-            f"{PROTOCOL}, all checks on, by second of one core; storms of 3 brokers and 4 clients, "
-            f"{RATE:g} batches/s a producer ({found[0].operations_s:.1f} operations/s in all)"
-            + (", compiled" if compiled.in_use() else ""),
-            *as_table(
-                ("shape", "runs", "virtual s/s", "events/s", "schedules/s"),
-                (
-                    (
-                        each.shape,
-                        f"{sum(each.verdicts.values())}",
-                        f"{each.virtual_per_s:,.1f}",
-                        f"{each.events_per_s:,.0f}",
-                        f"{each.schedules_per_s:,.2f}",
-                    )
-                    for each in found
-                ),
-            ),
-        ]
+def print_speeds(found: list[SimSpeed]) -> None:
+    """Print the figures as a table."""
+    print(
+        f"{PROTOCOL}, all checks on, by second of one core; storms of 3 brokers and 4 clients, "
+        f"{RATE:g} batches/s a producer ({found[0].operations_s:.1f} operations/s in all)"
+        + (", compiled" if compiled.in_use() else "")
     )
+    rows = (
+        (
+            each.shape,
+            f"{sum(each.verdicts.values())}",
+            f"{each.virtual_per_s:,.1f}",
+            f"{each.events_per_s:,.0f}",
+            f"{each.schedules_per_s:,.2f}",
+        )
+        for each in found
+    )
+    print_table(("shape", "runs", "virtual s/s", "events/s", "schedules/s"), rows, json=False)
