@@ -26,6 +26,7 @@ from nemesis.links.abilities import HUB, LinkAbilities
 from node.formats.errors import UsageError, unknown_name
 
 _ATTEMPTS: Final = 12
+_AT_GROUPS: Final = {"leader": 0.5, "follower": 0.25, "another-follower": 0.25}
 
 
 def expand(kinds: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
@@ -86,13 +87,15 @@ def draw(
 
 
 def at_groups(faults: Sequence[Fault], seed: str) -> tuple[Fault, ...]:
-    """Return the faults, of which half of those on the leader of a partition are on the leader of
-    the group that consumes it."""
+    """Return the faults, of which half of those on the leader of a partition, and a quarter of
+    those on a follower, are on the leader of the group that consumes it."""
     rng, found = random.Random(seed), []
     for fault in faults:
         on = str(getattr(fault, "on", ""))
-        moves = on.startswith("leader:") and rng.random() < 0.5
-        found.append(replace(fault, on=on.replace(":", f":{GROUP_PREFIX}", 1)) if moves else fault)
+        role, _, partition = on.partition(":")
+        moves = rng.random() < _AT_GROUPS.get(role, 0.0)
+        to = f"leader:{GROUP_PREFIX}{partition}"
+        found.append(replace(fault, on=to) if moves else fault)
     return tuple(found)
 
 
