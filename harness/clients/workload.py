@@ -166,21 +166,6 @@ def _decode_payload(payload: bytes, count: int) -> _Runs:
 _remembered = functools.lru_cache(maxsize=2048)(_decode_payload)
 
 
-def misrouted(payload: bytes, partition: str) -> int:
-    """Return how many intact records of a batch payload carry the tag of another partition."""
-    size = _SIZE.unpack_from(payload)[0] if len(payload) >= _SIZE.size else 0
-    if size < MIN_RECORD_BYTES:
-        return 0
-    tag = partition_tag(partition)
-    places = range(_SIZE.size, len(payload) - size + 1, size)
-    records = (_RECORD.unpack_from(payload, place) for place in places)
-    return sum(
-        1
-        for value, found, crc in records
-        if found != tag and crc == zlib.crc32(_IDENTITY.pack(value, found))
-    )
-
-
 def _values(payload: bytes, count: int) -> list[int]:
     """Return the value of each record, UNREADABLE for an incomplete or damaged one."""
     size = _SIZE.unpack_from(payload)[0] if len(payload) >= _SIZE.size else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -39,10 +38,6 @@ class SimClients(RunClients):
         self._due_us: dict[str, int] = {}
         self._armed_us: dict[str, int] = {}
         self._changed = True
-
-    @property
-    def pid(self) -> int:
-        return os.getpid()
 
     @property
     def status(self) -> Status:

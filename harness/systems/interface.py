@@ -43,10 +43,6 @@ class RunClients(Protocol):
     client library and writes the lines before and after its calls."""
 
     @property
-    def pid(self) -> int:
-        """The process in which the clients run."""
-
-    @property
     def status(self) -> Status:
         """The latest known status; its `problem` is set when the clients cannot go on."""
 

@@ -59,6 +59,7 @@ class RemoteClients(RunClients):
 
     @property
     def pid(self) -> int:
+        """The process in which the clients run."""
         return self._process.pid
 
     @property
