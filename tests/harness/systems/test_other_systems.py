@@ -15,7 +15,8 @@ from harness.replay.baseline import make_baseline
 from harness.runs import program
 from harness.search import findings
 from harness.search.shrink import shrink_run
-from harness.search.worlds.real import StormSubject, StormWorld
+from harness.search.worlds.real import StormJob, StormSubject
+from harness.search.worlds.subject import RunFolders
 from harness.systems import registry
 from harness.systems.setup import Setup, setup_of
 from nemesis.formats.schedule import Schedule
@@ -214,7 +215,11 @@ def test_a_finding_is_shrunk_from_its_folder(
 ) -> None:
     virtual_time(monkeypatch)
     monkeypatch.setattr(shrink_run, "storm_pool", lambda *_: LocalPool())
-    monkeypatch.setattr(StormWorld, "_in_process", lambda world, job, stop: job.do())
+
+    def in_process(of: StormSubject, schedule: Schedule, stop: object, at: RunFolders) -> Any:
+        return StormJob(subject=of, schedule=schedule, store=at.store, name=at.run_name).do()
+
+    monkeypatch.setattr(StormSubject, "in_process", in_process)
     store = finding.parent.parent
     line = f"shrink {shlex.quote(str(finding))} --system {FORGETFUL} --quiet"
     assert floodmark(f"{line} --store {shlex.quote(str(store))}") == 0

@@ -55,14 +55,14 @@ def test_a_storm_is_judged_as_if_it_was_alone(
     def look(folder: Path, *more: Any) -> Any:
         texts = [(folder / name).read_text() for name in ("exits.jsonl", "logs/n1.jsonl")]
         seen.append((texts[0].count("\n"), hash(texts[1])))
-        return attempt_in(folder, *more)
+        return outcome_in(folder, *more)
 
     def kept() -> ExternalCluster | None:
         return keeper._cluster
 
     seen: list[tuple[int, int]] = []
-    attempt_in = world.attempt_in
-    monkeypatch.setattr(world, "attempt_in", look)
+    outcome_in = world.outcome_in
+    monkeypatch.setattr(world, "outcome_in", look)
     subject = StormSubject(system=f"{__name__}:Forgets", disks="none")
     keeper = ClusterKeeper(tmp_path)
     assert storm().verdict == "valid"
