@@ -68,8 +68,8 @@ class _Polled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="
 
 
 class PlainForm(msgspec.Struct, gc=False):
-    """An operation that is written as almost all are: it sends and polls, and names no process. Any
-    other is translated from a map."""
+    """An operation in the form of almost all: it sends and polls, and names no process. A map of
+    any other form is brought into it."""
 
     type: OpType
     f: Literal["send", "poll", "txn"]
@@ -96,31 +96,24 @@ class Translator:
         self.from_start: dict[int, dict[str, int]] = {}
         # Numbers of the processes that have names.
         self.named: dict[str, int] = {}
-        # The names of the partitions that keys stand for. Some keys are numbers, and some are words
-        # that look like numbers: JSON tells them apart.
+        # The names of the partitions that keys stand for, and how each is written: some keys are
+        # numbers, and some are words that look like numbers. JSON tells them apart.
         self.keys: dict[int | str, str] = {}
+        self.written: dict[str, type] = {}
         self.unclear = ""
 
     def take(self, form: Any) -> Op | None:
         """Translate a form into our operation; None if not a client's. Raises NotAnOperation."""
         if type(form) is PlainForm:
-            return self._take_plain(form)
-        op = operation(form, self.named)
-        if op is None:
-            return None
-        self._note_keys(key for key in keys_sent_to(form) if key not in self.keys)
-        if self.unclear:
-            raise NotAnOperation(self.unclear)
-        turn = self._turn(op.type, op.process, op.f)
-        if turn is None:
-            return None
-        op = replace(op, op=turn[0], final=turn[1])
-        if op.type == "invoke":
-            return op
-        return self.completed(op, bool(form.get("seek-to-beginning?")))
+            return self._operation(form, str(form.process))
+        found = understood(form, self.named)
+        return None if found is None else self._operation(*found)
 
-    def _take_plain(self, form: PlainForm) -> Op | None:
-        """Translate an operation that is written as almost all are. Raises NotAnOperation."""
+    def _operation(
+        self, form: PlainForm, client: str, partitions: tuple[str, ...] = (), seeks: bool = False
+    ) -> Op | None:
+        level = form.level if form.isolation is msgspec.UNSET else form.isolation
+        more = _more(form.type, form.rebalance_log, form.error, level)
         sends: list[Send] = []
         reads: list[Read] = []
         for step in form.value or ():
@@ -128,45 +121,44 @@ class Translator:
                 for key, records in (step.records or {}).items():
                     reads.append(Read(partition=key, records=_runs(records)))
                 continue
-            if step.key not in self.keys:
-                self._note_keys([step.key])
-            sent = step.record
+            sent, partition = step.record, self.keys.get(step.key) or self._note_key(step.key)
             offset, value = (-1, sent) if isinstance(sent, int) else (sent.offset, sent.value)
-            sends.append(Send(partition=self.keys[step.key], value=value, offset=offset))
+            sends.append(Send(partition=partition, value=value, offset=offset))
         if self.unclear:
             raise NotAnOperation(self.unclear)
         turn = self._turn(form.type, form.process, form.f)
         if turn is None:
             return None
-        level = form.level if form.isolation is msgspec.UNSET else form.isolation
         op = Op(
             op=turn[0],
             process=form.process,
             t_us=form.time // NS_PER_US,
             type=form.type,
             f=form.f,
-            client=str(form.process),
+            client=client,
             sends=tuple(sends),
             reads=tuple(reads),
+            partitions=partitions,
             final=turn[1],
-            **_more(form.type, form.rebalance_log, form.error, level),
+            **more,
         )
-        return self.completed(op, False) if op.final else op
+        assigns = op.f in ("assign", "subscribe")
+        return self._completed(op, seeks) if assigns or op.final else op
 
     def lose(self) -> None:
         """Note that a line was lost: no reader's position is known any more."""
         self.lines_lost = True
         self.from_start.clear()
 
-    def _note_keys(self, keys: Iterable[Any]) -> None:
-        """Remember how keys are written, of which no two may look the same."""
-        self.keys |= {key: str(key) for key in keys if isinstance(key, int | str)}
-        words = {key for key in self.keys if isinstance(key, str)}
-        if both := words.intersection(str(key) for key in self.keys if isinstance(key, int)):
+    def _note_key(self, key: int | str) -> str:
+        """Return the partition of a new key, and remember how it is written: no two look alike."""
+        self.keys[key] = name = str(key)
+        if self.written.setdefault(name, type(key)) is not type(key):
             self.unclear = (
-                f"key {min(both)} is a word here and a number elsewhere, or the other way round, "
+                f"key {name} is a word here and a number elsewhere, or the other way round, "
                 "and what is polled does not say which of the two it is of: rename one of them"
             )
+        return name
 
     def _turn(self, kind: OpType, process: int, f: OpKind) -> tuple[int, bool] | None:
         """Return the number of the operation that a process invokes or completes, and whether it is
@@ -187,10 +179,10 @@ class Translator:
         del self.open[process]
         return number, process in self.from_start and f in ("poll", "txn")
 
-    def completed(self, op: Op, seeks: bool) -> Op:
-        """Return a completed operation with what the earlier ones of its process add: where final
+    def _completed(self, op: Op, seeks: bool) -> Op:
+        """Return an operation with what the earlier ones of its process add: where final
         reads begin. `seeks`: an assignment begins at the start of its partitions."""
-        if op.f in ("assign", "subscribe") and op.type != "fail":
+        if op.f in ("assign", "subscribe") and op.type in ("ok", "info"):
             self.from_start.pop(op.process, None)
             if seeks and op.type == "ok":
                 self.from_start[op.process] = dict.fromkeys(op.partitions, 0)
@@ -221,18 +213,12 @@ class Translator:
         return replace(op, reads=tuple(made))
 
 
-def keys_sent_to(form: Mapping[str, Any]) -> list[Any]:
-    """Return the keys that an operation sends to, as the history writes them."""
-    value = form.get("value")
-    if not isinstance(value, list):
-        return []
-    return [s[1] for s in value if isinstance(s, list) and len(s) == 3 and s[0] == "send"]
-
-
-def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
-    """Translate a form by itself into our operation, with the number 0; None if it is not a
-    client's. A process with a name gets a number, which is kept in `named`. Raises UnknownKind, and
-    NotAnOperation, also if the meaning depends on other forms."""
+def understood(
+    form: Any, named: dict[str, int]
+) -> tuple[PlainForm, str, tuple[str, ...], bool] | None:
+    """Bring a map into the plain form; return that, the client, the partitions that it assigns, and
+    whether it seeks to their beginning; None if it is not of a client. A process with a name gets a
+    number, which is kept in `named`. Raises UnknownKind and NotAnOperation."""
     if type(form) is not dict and not isinstance(form, Mapping):
         raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
     process, name = form.get("process"), ""
@@ -240,8 +226,6 @@ def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
         name = process.strip(':"')
         if name == _NEMESIS:
             return None
-        if named is None:
-            raise NotAnOperation(f"process {_show(process)} has a name")
         process = named.setdefault(name, _FIRST_NAMED + len(named))
     kind: Any = form.get("type")
     f: Any = form.get("f")
@@ -251,17 +235,19 @@ def operation(form: Any, named: dict[str, int] | None = None) -> Op | None:
         raise UnknownKind(_show(f), kind, _number(process, ":process"))
     if type(form) is Doubled:
         raise NotAnOperation("it says a key twice")
-    level = form.get("isolation", form.get("isolation-level", msgspec.UNSET))
-    return Op(
-        op=0,
-        process=_number(process, ":process", _MOST_PROCESS),
-        t_us=_number(form.get("time"), ":time") // NS_PER_US,
+    value, partitions = _body(form, f)
+    plain = PlainForm(
         type=kind,
         f=f,
-        client=name or str(process),
-        **_body(form, f),
-        **_more(kind, form.get("rebalance-log"), form.get("error"), level),
+        process=_number(process, ":process", _MOST_PROCESS),
+        time=_number(form.get("time"), ":time"),
+        value=value,
+        error=form.get("error"),
+        isolation=form.get("isolation", msgspec.UNSET),
+        level=form.get("isolation-level", msgspec.UNSET),
+        rebalance_log=form.get("rebalance-log"),
     )
+    return plain, name or str(process), partitions, bool(form.get("seek-to-beginning?"))
 
 
 def _more(kind: OpType, rebalance_log: Any, error: Any, level: Any) -> dict[str, Any]:
@@ -276,48 +262,47 @@ def _more(kind: OpType, rebalance_log: Any, error: Any, level: Any) -> dict[str,
     return found
 
 
-def _body(form: Mapping[str, Any], f: OpKind) -> dict[str, Any]:
-    """Return the sends, the reads or the partitions of an operation."""
+def _body(form: Mapping[str, Any], f: OpKind) -> tuple[list[_Sent | _Polled], tuple[str, ...]]:
+    """Return the steps or the partitions of an operation."""
     value = form.get("value")
     if f in ("crash", "debug-topic-partitions") or value is None:
-        return {}
+        return [], ()
     if not isinstance(value, list):
         raise NotAnOperation(f":value is {_kind_of(value)}, not a vector")
     if f in ("assign", "subscribe"):
-        return {"partitions": tuple(_partition(key) for key in value)}
-    sends: list[Send] = []
-    reads: list[Read] = []
+        return [], tuple(_partition(key) for key in value)
+    steps: list[_Sent | _Polled] = []
     for step in value:
         match step:
             case ["send", key, sent]:
-                sends.append(_send(key, sent))
+                steps.append(_sent(key, sent))
             case ["poll"] | ["poll", None]:
                 pass
             case ["poll", Doubled()]:
                 raise NotAnOperation("a poll says a key twice")
             case ["poll", dict(polled)]:
-                reads += (_read(key, pairs) for key, pairs in polled.items())
+                steps += (_polled(key, pairs) for key, pairs in polled.items())
             case _:
                 raise NotAnOperation(f"{_show(step)} is neither a send nor a poll")
-    return {"sends": tuple(sends), "reads": tuple(reads)}
+    return steps, ()
 
 
-def _send(key: Any, sent: Any) -> Send:
+def _sent(key: Any, sent: Any) -> _Sent:
     """Read `[:send k v]` or `[:send k [offset v]]`; the offset may be nil."""
-    offset = -1
-    if isinstance(sent, list):
-        if len(sent) != 2:
-            raise NotAnOperation(f"{_show(sent)} is not an offset and a value")
-        offset = -1 if sent[0] is None else _number(sent[0], "an offset")
-        sent = sent[1]
-    return Send(partition=_partition(key), value=_number(sent, "a value"), offset=offset)
+    _partition(key)
+    if not isinstance(sent, list):
+        return _Sent(key, _number(sent, "a value"))
+    if len(sent) != 2:
+        raise NotAnOperation(f"{_show(sent)} is not an offset and a value")
+    offset = -1 if sent[0] is None else _number(sent[0], "an offset")
+    return _Sent(key, _Record(offset, _number(sent[1], "a value")))
 
 
-def _read(key: Any, pairs: Any) -> Read:
-    """Return the records of one key that a poll returned, as runs."""
+def _polled(key: Any, pairs: Any) -> _Polled:
+    """Read the records of one key that a poll returned."""
     if not isinstance(pairs, list):
         raise NotAnOperation(f"the records polled of {_show(key)} are {_kind_of(pairs)}, no list")
-    return Read(partition=_partition(key), records=_runs(map(_record, pairs)))
+    return _Polled({_partition(key): [_record(pair) for pair in pairs]})
 
 
 def _record(pair: Any) -> _Record:
