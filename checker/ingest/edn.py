@@ -7,9 +7,9 @@ forbids a map that has a key twice: it becomes a `Doubled`, which no reader may 
 recurses, so no input is too deep. A broken form is reported with its line, and reading goes on with
 the next one.
 
-Almost all lines are one map of plain words, numbers, vectors and maps. Such a line is rewritten as
-JSON, by a template for all lines that differ in their numbers only, and decoded as that, which is
-several times faster (`PlainLine`).
+Almost all lines are one map of words, numbers, vectors and maps. Such a line is rewritten as JSON,
+by a template for all lines that differ in their numbers only, and decoded as that, which is several
+times faster (`PlainLine`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from checker.ingest.lines import Line
 from node.formats.json_input import JsonReader, Unreadable
@@ -44,21 +46,9 @@ _LONG: Final = 1024
 # A new operation begins a line with one of these; so a form that never ends costs only itself.
 _BEGINS: Final = ("{", "#")
 
-# A plain line: only these tokens, each followed by what may follow it.
-_PLAIN: Final = re.compile(
-    r"""\{(?: [ ,]*+
-    (?: :[a-zA-Z][\w?!-]*+(?=[ ,\]}])
-    | "[\w.-]*+"(?=[ ,\]}])
-    | -?(?:0|[1-9]\d{0,17}+)(?=[ ,\]}])
-    | (?:nil|true|false)(?=[ ,\]}])
-    | [\[{]
-    | [\]}](?=[ ,\]}]|$)
-    ) )*+""",
-    re.VERBOSE,
-)
-_PLAIN_TOKEN: Final = re.compile(r':[\w?!-]+|"[^"]*"|[\[\]{}]|[^ ,\[\]{}":]+')
 _NUMBER: Final = re.compile(rb"([0-9]++)")
 _DIGITS_OF_PLAIN: Final = 19
+_FIRST_PLACE: Final = 10 ** (_DIGITS_OF_PLAIN - 2)
 _json: Final = JsonReader(Any)
 
 
@@ -205,86 +195,33 @@ def _plain_json(line: bytes) -> bytes | None:
 @lru_cache(maxsize=4096)
 def _template(shape: tuple[bytes, ...]) -> _Template | None:
     """Return the template of lines with these texts between their numbers; None if such a line is
-    not plain, or a map in it has another key than a keyword, a text or a number."""
+    not plain. Each number is replaced by one that says its place, and found again in the JSON."""
+    places = [b"%d" % (_FIRST_PLACE + place) for place in range(len(shape) - 1)]
+    pieces = [piece for pair in zip(shape, [*places, b""], strict=True) for piece in pair]
+    keys: list[list[int]] = []
     try:
-        line = b"1".join(shape).decode()
-    except UnicodeDecodeError:
+        (form,) = parse(b"".join(pieces).decode())
+        if type(form) is not dict or not _is_plain(form, keys):
+            return None
+        found = _NUMBER.split(msgspec.json.encode(form))
+    except (ValueError, RecursionError):
         return None
-    if _PLAIN.fullmatch(line) is None:
-        return None
-    json: list[str] = []
-    open_: list[_OpenMap] = [_OpenMap("")]
-    groups = 0
-    found: list[list[int]] = []
-    for token in _PLAIN_TOKEN.findall(line):
-        inside = open_[-1]
-        if token in "]}":
-            if token != _OPEN.get(inside.opening) or not inside.is_whole():
-                return None
-            found += [inside.numbers] if inside.numbers else []
-            json.append(token)
-            open_.pop()
-            continue
-        json.append(inside.separator())
-        text = _json_of(token)
-        if inside.is_key():
-            number = _INT.fullmatch(token) is not None
-            if token[0] in "-[{" or token in _WORDS or not inside.take_key(token, number, groups):
-                return None
-            text = f'"{token}"' if number else text
-        inside.items += 1
-        json.append(text)
-        groups += len(_NUMBER.findall(token.encode()))
-        if token in "[{":
-            open_.append(_OpenMap(token))
-    if len(open_) > 1 or open_[0].items != 1:
-        return None
-    return _Template(_NUMBER.split("".join(json).encode())[::2], found)
+    return _Template(found[::2], keys) if found[1::2] == places else None
 
 
-def _json_of(token: str) -> str:
-    """Return a token of a plain line as JSON."""
-    if token[0] == ":":
-        return f'"{token[1:]}"'
-    if token[0] == '"':
-        return f'"\\"{token[1:-1]}\\""'
-    return "null" if token == "nil" else token
-
-
-@dataclass
-class _OpenMap:
-    """A collection in a plain line: how many items it has, which texts are keys, without digits,
-    and the places of those that are numbers."""
-
-    opening: str
-    items: int = 0
-    texts: set[bytes] = field(default_factory=set)
-    numbers: list[int] = field(default_factory=list)
-
-    def is_key(self) -> bool:
-        """Return whether the next item is a key."""
-        return self.opening == "{" and self.items % 2 == 0
-
-    def is_whole(self) -> bool:
-        """Return whether each key has its value."""
-        return self.opening == "[" or self.is_key()
-
-    def separator(self) -> str:
-        """Return what stands before the next item in JSON."""
-        if not self.items:
-            return ""
-        return "," if self.opening == "[" or self.is_key() else ":"
-
-    def take_key(self, token: str, number: bool, place: int) -> bool:
-        """Take a key; return False if it may be equal to another one."""
-        if number:
-            self.numbers.append(place)
-            return not self.texts
-        text = _NUMBER.sub(b"", token.encode())
-        if text in self.texts or self.numbers:
-            return False
-        self.texts.add(text)
-        return True
+def _is_plain(value: Any, keys: list[list[int]]) -> bool:
+    """Return whether JSON can say this value, and whether no map in it has a key twice, whatever
+    its numbers are; but add to `keys` the places of numbers that are the keys of one map."""
+    if type(value) is list:
+        return all(_is_plain(each, keys) for each in value)
+    if type(value) is not dict:
+        return value is None or type(value) in (str, int, bool)
+    numbers = [key - _FIRST_PLACE for key in value if type(key) is int]
+    texts = {re.sub("[0-9]+", "", key) for key in value if type(key) is str}
+    if len(numbers or texts) != len(value) or min(numbers, default=0) < 0:
+        return False
+    keys += [numbers] if numbers else []
+    return all(_is_plain(each, keys) for each in value.values())
 
 
 def _without_opening(text: str) -> str:
