@@ -40,9 +40,10 @@ _NEVER: Final = np.iinfo(np.int64).max
 _BY: Final = ("op", "seq", "idx")
 
 
-def downsampled(polls: Rows) -> list[Rows]:
+def downsampled(polls: Rows, *, aged: bool = True) -> list[Rows]:
     """Return the facts by which these polls of one run can be judged: the polls themselves, or
-    fewer polls and what is to be known of the others."""
+    fewer polls and what is to be known of the others. `aged`: the run promises how old an answer
+    is at most."""
     if not polls.count or "turn" in polls.columns:
         return [polls]
     reads = _Reads(_in_order(polls))
@@ -54,7 +55,7 @@ def downsampled(polls: Rows) -> list[Rows]:
     return [
         reads.rows.take(kept),
         reads.earliest(),
-        reads.answers(units.rows(units.idle)),
+        *([reads.answers(units.rows(units.idle))] if aged else []),
         units.spans(),
     ]
 
@@ -194,7 +195,7 @@ class _Reads:
 
     def answers(self, idle: Mask) -> Rows:
         """Return the answers that are left out: when, and the end that each stated, or where an
-        empty one was asked to start (`checker.output.curves`)."""
+        empty one was asked to start."""
         rows_of = np.flatnonzero((self.idx == 0) & idle & self.ok)
         ended = (self.hw[rows_of] < 0) & self.at_end[rows_of]
         reached = np.where(self.count[rows_of] == 0, self.start[rows_of], self.end[rows_of])
@@ -206,7 +207,6 @@ class _Reads:
             self.rows.run,
             self.named(self.part[kept]),
             invoke_us=self.invoke_us[kept],
-            complete_us=self.complete_us[kept],
             log_end=stated,
         )
 

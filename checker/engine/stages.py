@@ -79,7 +79,7 @@ def check(
         [(n, paths[n]) for n in small[at : at + _RUNS_A_TASK]]
         for at in range(0, len(small), _RUNS_A_TASK)
     ]
-    for results in workers.map(CheckSmall(out, again), batches):
+    for results in workers.map(partial(_check_small, out, again), batches):
         found.update(results)
     if large:
         make = make or partial(StagedExecutor, workers)
@@ -104,17 +104,12 @@ def check_on_processes(
         raise CheckerError(f"Results cannot be written: {refused(error)}.") from error
 
 
-@dataclass(frozen=True)
-class CheckSmall:
-    """The work of one worker on small runs: it judges them one after another."""
-
-    out: Path | None
-    again: bool
-
-    def __call__(self, runs: Sequence[tuple[int, Path]]) -> list[tuple[int, RunResult]]:
-        """Return the results of some runs, each with the number that was given with the run."""
-        results = check_runs([path for _, path in runs], out=self.out, again=self.again)
-        return [(n, result) for (n, _), result in zip(runs, results, strict=True)]
+def _check_small(
+    out: Path | None, again: bool, runs: Sequence[tuple[int, Path]]
+) -> list[tuple[int, RunResult]]:
+    """Judge small runs one after another; return each result with the number of its run."""
+    results = check_runs([path for _, path in runs], out=out, again=again)
+    return [(n, result) for (n, _), result in zip(runs, results, strict=True)]
 
 
 class StagedExecutor:
@@ -225,12 +220,13 @@ class ReadSources:
                 run = self.runs[source.run]
                 facts = ingest(source, run.written, run.meta, run.injected).facts
                 order = f"{source.kind} {source.path} {source.groups[0]:09}"
-                yield from packed(self._wanted(facts), file, order)
+                aged = run.meta.promise.staleness_ms >= 0
+                yield from packed(self._wanted(facts, aged), file, order)
 
-    def _wanted(self, facts: Iterable[Rows]) -> Iterator[ArrowBlob]:
+    def _wanted(self, facts: Iterable[Rows], aged: bool) -> Iterator[ArrowBlob]:
         for part in facts:
             if self.only is None and part.kind is Polls and part.count >= LEAST_ROWS:
-                yield from arrow_blobs(downsampled(part))
+                yield from arrow_blobs(downsampled(part, aged=aged))
                 continue
             for blob in arrow_blobs([part]):
                 if self.only is None or (blob.run, blob.partition) in self.only:

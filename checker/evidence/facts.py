@@ -184,8 +184,8 @@ class SkippedPolls(Facts):
 class SkippedAnswers(Facts):
     """Answers to reads that downsampling left out, with the end of the log that each stated."""
 
-    order_by = ("invoke_us", "complete_us", "log_end")
-    invoke_us, complete_us, log_end = Numbers(), Numbers(), Numbers()
+    order_by = ("invoke_us", "log_end")
+    invoke_us, log_end = Numbers(), Numbers()
 
 
 class Resets(_OfProcess):

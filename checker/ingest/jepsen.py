@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final, Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
+from checker.evidence.facts import OP_KINDS
 from checker.ingest.edn import Collection, Doubled
 from harness.formats.history import Isolation, Op, OpKind, OpType, Read, RecordRun, Send
 from node.formats.bounds import PartitionName
 
 _TYPES: Final = get_args(OpType)
-_KINDS: Final = get_args(OpKind)
 _ISOLATIONS: Final = get_args(Isolation)
 _LIMIT: Final = 2**63 - 2**33
 _MOST_PROCESS: Final = 2**62
@@ -231,7 +231,7 @@ def understood(
     f: Any = form.get("f")
     if kind not in _TYPES:
         raise NotAnOperation(f":type is {_show(kind)}, not invoke, ok, fail or info")
-    if f not in _KINDS:
+    if f not in OP_KINDS:
         raise UnknownKind(_show(f), kind, _number(process, ":process"))
     if type(form) is Doubled:
         raise NotAnOperation("it says a key twice")

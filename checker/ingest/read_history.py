@@ -12,14 +12,14 @@ import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from checker.evidence.columns import Rows, Words, rows
-from checker.evidence.facts import HistoryParts, Outcome, Polls, Resets, Sends
+from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome, Polls, Resets, Sends
 from checker.evidence.sorting import I64, distinct
 from checker.ingest import joined, tables
 from checker.ingest.counts import tallied
@@ -35,7 +35,6 @@ from harness.formats.history import (
     Delivered,
     GroupPosition,
     Op,
-    OpKind,
     OpType,
     Read,
     RecordRun,
@@ -71,7 +70,6 @@ class StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
 strict = JsonReader(StrictOp, keys_once=True)
 """The decoder of lines without unknown fields."""
 _lenient = JsonReader(Op, keys_once=True)
-_KINDS: Final = get_args(OpKind)
 NOTE: Final = "note"
 _MOVES: Final = ("assign", "subscribe", "crash")
 JOINED_AT_A_TIME: Final = 50_000
@@ -139,7 +137,7 @@ class Reader(FileReader[Op]):
             op = _lenient.decode(line.data)
         except Unreadable as reason:
             with contextlib.suppress(Unreadable):
-                if (found := _any_kind.decode(line.data)).f not in _KINDS:
+                if (found := _any_kind.decode(line.data)).f not in OP_KINDS:
                     self.meet(Strange(line.number, f'"{found.f}"', found.type, found.op))
                     return
             if line.whole:

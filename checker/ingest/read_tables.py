@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checker.evidence.columns import Rows, rows
-from checker.evidence.facts import HistoryParts, Outcome, Polls, Resets, Sends
+from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome, Polls, Resets, Sends
 from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
@@ -24,12 +24,10 @@ from checker.ingest.group_rows import group_facts
 from checker.ingest.join import LATE_KINDS
 from checker.ingest.row_group import Table, table_of
 from checker.ingest.source import Ingested, Source, why
-from harness.formats.history import OpKind
 from node.formats.reading import open_file
 from node.formats.trace import METADATA_PARTITION
 
 HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns", "groups")
-KINDS_OF_OPS: Final = frozenset(get_args(OpKind))
 ROWS_PER_SOURCE: Final = 1_000_000
 
 # Tables of an earlier version lack these columns; all values are then the default.
@@ -175,7 +173,7 @@ def _ops(run: int, table: Table, into: Ingested) -> _Made:
     )
     codes, words = table.words("f")
     codes = codes[table.outcomes() != Outcome.FAIL]
-    for name in sorted({words[code] for code in np.unique(codes).tolist()} - KINDS_OF_OPS):
+    for name in sorted({words[code] for code in np.unique(codes).tolist()} - {*OP_KINDS}):
         # The rows of other tables do not say what came before it.
         into.problems.damage(
             f'The table ops has an operation that the checker does not know, "{name}": what it '

@@ -18,7 +18,7 @@ from checker.ingest.fault_windows import InjectedFault
 from checker.output import measures
 from checker.output.around_faults import around_faults, in_short
 from checker.output.assemble import Collected, assemble
-from checker.output.curve_tables import curve_tables, curves_in_short
+from checker.output.curves import curve_tables, curves_in_short
 from node.formats.files import write_whole
 
 

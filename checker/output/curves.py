@@ -1,23 +1,27 @@
-"""Curves of one partition over time: records not read yet and replication lag.
+"""Curves over time, records not read yet and replication lag, and the tables of a run made of them.
 
-Each is counted in steps of time, and later added to those of other partitions; docs/measures.md
+Each is counted by partition in steps of time, and added to those of others; docs/measures.md
 defines them. Only steps with a change are kept, so a curve stays short even if times are far apart.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from checker.evidence.contents import READ_OK, Evidence, evidence, expand, first_of
 from checker.evidence.facts import HAVE_LEO, Outcome, RoleChanges
 from checker.evidence.group import Group
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64, any_order_of, order_of
+from checker.ingest import tables
 
+_ALL: Final = ""
 _FINEST_US: Final = 100_000
 _UNKNOWN_US: Final = 1_000_000
 _MOST_STEPS: Final = 1_000
@@ -160,3 +164,55 @@ def _changes(
         (node, leader[ends[i]], int(step[starts[i]]), int(last[i]), int(highest[i]))
         for i in rows.tolist()
     ]
+
+
+def curve_tables(meta: RunMeta, curves: Mapping[str, Curves]) -> dict[str, pa.Table]:
+    """Return the tables, sorted by partition and time; the partition "" stands for all together."""
+    at = steps_of(meta).end
+    made: dict[str, list[tuple[Any, ...]]] = {"unseen": [], "lag": []}
+    for partition, own in sorted({**curves, _ALL: _of_all(curves.values())}.items()):
+        made["unseen"] += [
+            (meta.run, partition, *at(step), acked, left)
+            for step, acked, left in _running(own.unseen)
+        ]
+        made["lag"] += [
+            (meta.run, partition, node, leader, *at(step), last, highest)
+            for node, leader, step, last, highest in own.lag
+        ]
+    return {name: tables.from_rows(name, rows) for name, rows in made.items()}
+
+
+def _of_all(curves: Iterable[Curves]) -> Curves:
+    """Return the curves of all partitions as one; a lag is of one follower only."""
+    unseen: dict[int, tuple[int, int]] = {}
+    for own in curves:
+        for step, acked, seen in own.unseen:
+            a, b = unseen.get(step, (0, 0))
+            unseen[step] = a + acked, b + seen
+    return Curves(unseen=tuple((step, *counts) for step, counts in sorted(unseen.items())))
+
+
+def _running(steps: Iterable[tuple[int, int, int]]) -> Iterable[tuple[int, int, int]]:
+    """Yield what was acknowledged so far, and how much of it was not seen yet."""
+    acked = left = 0
+    for step, more, seen in steps:
+        acked, left = acked + more, left + more - seen
+        yield step, acked, left
+
+
+def curves_in_short(made: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """Summarise the tables for `results.json`: the worst values, and what is unseen at the end."""
+    unseen = [row for row in made["unseen"].to_pylist() if row["partition"] == _ALL]
+    lag = made["lag"].to_pylist()
+    worst = max(lag, key=lambda row: (row["highest"], -row["at_us"]), default=None)
+    return {
+        "unseen": {
+            "most": max((row["unseen"] for row in unseen), default=0),
+            "at_end": unseen[-1]["unseen"] if unseen else 0,
+        },
+        "lag": {
+            "most": worst["highest"] if worst else 0,
+            "node": worst["node"] if worst else "",
+            "partition": worst["partition"] if worst else "",
+        },
+    }
