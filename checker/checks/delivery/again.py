@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from checker.checks.delivery.operations import Case, GroupView, highest_before
+from checker.checks.delivery.operations import Case, GroupView, Handled, highest_before
 from checker.evidence.contents import NEVER, find
 from checker.evidence.facts import Outcome
 from checker.evidence.sorting import I64
@@ -92,7 +92,7 @@ def delivery_count(view: GroupView) -> Iterator[Case]:
     """Find `delivery-count`: a later delivery of a record states a count that is not above that of
     an earlier one."""
     delivered, (_, index) = view.delivered, view.keys
-    stated = np.flatnonzero(delivered.times > 0)
+    stated = np.flatnonzero((delivered.times > 0) & view.repeated)
     d, key = delivered.take(stated), index[stated]
     if not len(d):
         return
@@ -121,9 +121,9 @@ def early_redelivery(view: GroupView) -> Iterator[Case]:
     """Find `early-redelivery`: a record was delivered again before `ack_wait_ms` had passed, though
     no member gave it back and its holder had not gone."""
     wait = view.promise.ack_wait_ms * 1000
-    keys, index = view.keys
-    d = view.delivered
-    if not wait or len(keys) == len(d):
+    repeated = np.flatnonzero(view.repeated)
+    index, d = view.keys[1][repeated], view.delivered.take(repeated)
+    if not wait or not len(d):
         return
     latest = highest_before(index, d.end, np.maximum(d.low, 0), index, d.low)
     numbered = np.flatnonzero(d.id >= 0)
@@ -135,7 +135,7 @@ def early_redelivery(view: GroupView) -> Iterator[Case]:
     soon = np.flatnonzero((latest >= 0) & (d.end < latest + wait))
     given_back = {*view.requeued.key.tolist()}
     found = [row for row in soon.tolist() if int(d.key[row]) not in given_back]
-    found = [row for row in found if _held(view, index, row)]
+    found = [row for row in found if _held(view, d, row)]
     if found:
         first = found[0]
         yield Case(
@@ -149,10 +149,10 @@ def early_redelivery(view: GroupView) -> Iterator[Case]:
         )
 
 
-def _held(view: GroupView, index: I64, row: int) -> bool:
+def _held(view: GroupView, d: Handled, row: int) -> bool:
     """Return whether an earlier holder of a delivery was there until this delivery of it."""
-    ops, d, wait = view.ops, view.delivered, view.promise.ack_wait_ms * 1000
-    same = np.flatnonzero(index == index[row])
+    ops, wait = view.ops, view.promise.ack_wait_ms * 1000
+    same = np.flatnonzero(d.key == d.key[row])
     earlier = (d.end[same] < d.low[row]) | ((d.id[same] >= 0) & (d.id[same] < d.id[row]))
     earlier &= d.end[row] < d.low[same] + wait
     gone = view.events("leave", "crash")

@@ -143,6 +143,13 @@ class GroupView:
         return keys, index
 
     @cached_property
+    def repeated(self) -> Mask:
+        """Select the deliveries of records that were delivered more than once."""
+        keys, index = self.keys
+        found: Mask = np.bincount(index, minlength=len(keys))[index] > 1
+        return found
+
+    @cached_property
     def unanswered(self) -> int:
         """The number of polls of the group that may have been given records of which none is
         known."""
