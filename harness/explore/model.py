@@ -78,6 +78,10 @@ class State(NamedTuple):
     memory: Memory
 
 
+Stepped = tuple[State, Violation | None]
+"""A state, and the violation that the step to it showed."""
+
+
 class NodeStep(NamedTuple):
     """A step of a node: its index in the cluster, its state's number before, and the event."""
 
@@ -111,7 +115,7 @@ class Model:
         self._seen: Callable[[int, int, Event], None] | None = None
         # The same nodes with the same memory make the same step while other messages are under way.
         self._judged: dict[tuple[Memory, tuple[int, ...], int, Event], _Judged] = {}
-        self._effects: dict[str, Callable[..., Any]] = {
+        self._effects: dict[str, Callable[..., Stepped]] = {
             "expire": self._expire,
             "release": self._release,
             "lose": self._lose,
@@ -205,14 +209,13 @@ class Model:
         if forced is not None:
             yield Edge(STEP, *self._followed(*self._forced_step(state, forced)), False)
 
-    def apply(self, state: State, action: Action) -> tuple[State, Violation | None]:
+    def apply(self, state: State, action: Action) -> Stepped:
         """Return the state and violation right after an action, before forced steps."""
         if action == STEP:
             forced = self._forced(state)
             assert forced is not None
             return self._forced_step(state, forced)
-        made: tuple[State, Violation | None] = self._effects[action[0]](state, *action[1:])
-        return made
+        return self._effects[action[0]](state, *action[1:])
 
     def replayed(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
         """Yield the steps of a path: those of the start; each action, then the steps of nodes that
@@ -267,9 +270,7 @@ class Model:
             state, _ = self._forced_step(state, forced)
         return state
 
-    def _noting(
-        self, steps: list[NodeStep], make: Callable[..., Any], *what: Any
-    ) -> tuple[State, Violation | None]:
+    def _noting(self, steps: list[NodeStep], make: Callable[..., Stepped], *what: Any) -> Stepped:
         """Make a step, and add it to the list of steps."""
         self._seen = lambda at, node, event: steps.append(NodeStep(at, node, event))
         try:
@@ -278,9 +279,7 @@ class Model:
             self._seen = None
         return state, violation
 
-    def _followed(
-        self, state: State, violation: Violation | None
-    ) -> tuple[State, Violation | None]:
+    def _followed(self, state: State, violation: Violation | None) -> Stepped:
         """Return the state after the forced steps up to the next choice or violation, or after
         `STRETCH` of them. The steps do not end at a message to a dead process: the key of a state
         leaves such messages out, so the state after it would be taken for a known one."""
@@ -304,7 +303,7 @@ class Model:
             return ("deliver",)
         return self._waits.next(state.nodes, state.cuts)
 
-    def _forced_step(self, state: State, forced: Action) -> tuple[State, Violation | None]:
+    def _forced_step(self, state: State, forced: Action) -> Stepped:
         if forced[0] == "deliver":
             source, to, message = state.queue[0]
             rest = state.queue[1:]
@@ -313,8 +312,7 @@ class Model:
                     self._seen(to, state.nodes[to], LOST)
                 return state._replace(queue=rest), None
             return self._after(state, to, ("deliver", self.names[source], message), rest)
-        made: tuple[State, Violation | None] = self._expire(state, *forced[1:])
-        return made
+        return self._expire(state, *forced[1:])
 
     # -- actions
 
@@ -456,10 +454,10 @@ class Model:
 
     # -- what an action does
 
-    def _expire(self, state: State, at: int, waits: tuple[str, ...]) -> Any:
+    def _expire(self, state: State, at: int, waits: tuple[str, ...]) -> Stepped:
         return self._after(state, at, ("expire", waits), state.queue)
 
-    def _release(self, state: State, number: int) -> Any:
+    def _release(self, state: State, number: int) -> Stepped:
         source, to, message = state.held[number]
         held = (*state.held[:number], *state.held[number + 1 :])
         state = state._replace(held=held)
@@ -467,19 +465,19 @@ class Model:
             return state, None
         return self._after(state, to, ("deliver", self.names[source], message), state.queue)
 
-    def _lose(self, state: State) -> Any:
+    def _lose(self, state: State) -> Stepped:
         return self._spent(state, "losses")._replace(queue=state.queue[1:]), None
 
-    def _double(self, state: State) -> Any:
+    def _double(self, state: State) -> Stepped:
         state = self._spent(state, "doubles")
         return state._replace(held=tuple(sorted((*state.held, state.queue[0])))), None
 
-    def _delay(self, state: State) -> Any:
+    def _delay(self, state: State) -> Stepped:
         state = self._spent(state, "delays")
         held = tuple(sorted((*state.held, state.queue[0])))
         return state._replace(queue=state.queue[1:], held=held), None
 
-    def _crash(self, state: State, forced: Action) -> Any:
+    def _crash(self, state: State, forced: Action) -> Stepped:
         """Let the node make its step, and end before it has sent anything. If a message
         does not wait for the commit, the end comes before the commit instead."""
         state = self._spent(state, "crashes")
@@ -495,25 +493,25 @@ class Model:
         step = TurnStep.COMMIT if self.local.step(node, event).early else TurnStep.SEND
         return ("crash", step.value, event)
 
-    def _kill(self, state: State, at: int, budget: str) -> Any:
+    def _kill(self, state: State, at: int, budget: str) -> Stepped:
         return self._after(self._spent(state, budget), at, ("kill",), state.queue)
 
-    def _power_cut(self, state: State, at: int) -> Any:
+    def _power_cut(self, state: State, at: int) -> Stepped:
         return self._after(self._spent(state, "power_cuts"), at, ("power-cut",), state.queue)
 
-    def _start(self, state: State, at: int) -> Any:
+    def _start(self, state: State, at: int) -> Stepped:
         return self._after(self._spent(state, "restarts"), at, ("start",), state.queue)
 
-    def _send_crash(self, state: State, at: int) -> Any:
+    def _send_crash(self, state: State, at: int) -> Stepped:
         """Let the node take the record, and end before it has sent anything."""
         event = self._crash_in(state.nodes[at], self._produce(state))
         spent = self._spent(self._spent(state, "records"), "crashes")
         return self._after(spent, at, event, state.queue)
 
-    def _send(self, state: State, at: int) -> Any:
+    def _send(self, state: State, at: int) -> Stepped:
         return self._after(self._spent(state, "records"), at, self._produce(state), state.queue)
 
-    def _again(self, state: State, at: int) -> Any:
+    def _again(self, state: State, at: int) -> Stepped:
         """Let the client of the last record send it again."""
         retry = self.bounds.retries - state.left[_AT["retries"]] + 1
         event = self._record(self._sent_records(state), attempt=retry)
@@ -533,7 +531,7 @@ class Model:
         body = encode_batch(PARTITION, value, 1, MIN_RECORD_BYTES, produced)
         return self._sent(CLIENT, request, body)
 
-    def _read(self, state: State, at: int) -> Any:
+    def _read(self, state: State, at: int) -> Stepped:
         return self._after(self._spent(state, "reads"), at, self._consume(), state.queue)
 
     def _consume(self) -> Event:
@@ -544,15 +542,15 @@ class Model:
         about; 0 for a read."""
         return message.corr % _MOST_RECORDS
 
-    def _fence(self, state: State, at: int) -> Any:
+    def _fence(self, state: State, at: int) -> Stepped:
         pairs = [(voter, at) for voter in self.voters]
         cuts = tuple(sorted({*state.cuts, *pairs}))
         return self._spent(state, "fencings")._replace(cuts=cuts), None
 
-    def _cut(self, state: State, pair: tuple[int, int]) -> Any:
+    def _cut(self, state: State, pair: tuple[int, int]) -> Stepped:
         return self._spent(state, "cuts")._replace(cuts=tuple(sorted((*state.cuts, pair)))), None
 
-    def _heal(self, state: State, pair: tuple[int, int]) -> Any:
+    def _heal(self, state: State, pair: tuple[int, int]) -> Stepped:
         """Heal a cut link; links of a broker to the voters are healed together."""
         voters = pair[0] in self.voters
         gone = [
@@ -562,17 +560,17 @@ class Model:
         ]
         return state._replace(cuts=tuple(c for c in state.cuts if c not in gone)), None
 
-    def _elect(self, state: State, at: int, broker: str) -> Any:
+    def _elect(self, state: State, at: int, broker: str) -> Stepped:
         event = self._sent(ADMIN, ElectLeader(partition=PARTITION, first=broker))
         return self._commanded(state, "elections", at, event)
 
-    def _move(self, state: State, at: int) -> Any:
+    def _move(self, state: State, at: int) -> Stepped:
         brokers = tuple(self.names[b] for b in self.brokers)
         replicas = rotated(brokers[: self.bounds.copies], brokers)
         request = ReassignReplicas(partition=PARTITION, replicas=replicas)
         return self._commanded(state, "moves", at, self._sent(ADMIN, request))
 
-    def _commanded(self, state: State, budget: str, at: int, event: Event) -> Any:
+    def _commanded(self, state: State, budget: str, at: int, event: Event) -> Stepped:
         """Give a command of an operator; one that has no effect is no action."""
         after, violation = self._after(state, at, event, state.queue)
         if after.nodes == state.nodes and violation is None:
@@ -581,9 +579,7 @@ class Model:
 
     # -- helpers
 
-    def _after(
-        self, state: State, at: int, event: Event, queue: tuple[Sent, ...]
-    ) -> tuple[State, Violation | None]:
+    def _after(self, state: State, at: int, event: Event, queue: tuple[Sent, ...]) -> Stepped:
         """Return the state after a step of one node."""
         if self._seen is not None:
             self._seen(at, state.nodes[at], event)

@@ -90,12 +90,13 @@ class Searched(JournalRow, tag="search"):
         self.core_s += row.core_s
         self.run_seconds += row.run_seconds
         self.unknown_runs += row.unknown_runs
-        for name, number in row.verdicts.items():
-            add_to(self.verdicts, name, number)
-        for name, number in row.buckets.items():
-            add_to(self.buckets, name, number)
-        for name, number in row.fault_coverage.items():
-            add_to(self.fault_coverage, name, number)
+        for mine, others in (
+            (self.verdicts, row.verdicts),
+            (self.buckets, row.buckets),
+            (self.fault_coverage, row.fault_coverage),
+        ):
+            for name, number in others.items():
+                add_to(mine, name, number)
         for problem in row.problems:
             self.add_problem(problem)
 

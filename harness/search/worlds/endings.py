@@ -25,14 +25,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from harness.search.shrink.passes import possible, sooner
-from harness.search.worlds.outcome import ScheduleOutcome
+from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.sim.invariant_checker import Violation
 from harness.sim.producer_invariant import TOO_MUCH
-from harness.sim.run import SimResult, simulate
+from harness.sim.run import SimResult
 from nemesis.faults import Bridge, Cut, Isolate, Kill, Link, Release
 from nemesis.formats.schedule import After, Fault, Schedule
 from node.formats import trace
-from node.formats.errors import FloodmarkError
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 MAX_DEPTH: Final = 2
@@ -77,11 +76,9 @@ def judge_with_endings(
 
 def worst_endings(schedule: Schedule) -> Iterator[Schedule]:
     """Yield schedules with faults added after each internal violation, the best first."""
-    try:
-        run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
-    except FloodmarkError:
-        return
-    yield from (candidate for candidate, _ in _endings(run, frozenset()))
+    run = run_simulated(schedule).result
+    if run is not None:
+        yield from (candidate for candidate, _ in _endings(run, frozenset()))
 
 
 def _endings(run: SimResult, known: frozenset[_Key]) -> Iterator[tuple[Schedule, _Key]]:
@@ -422,9 +419,7 @@ def rerun_without(schedule: Schedule, gone: int) -> Iterator[Schedule]:
 def _at_their_times(schedule: Schedule, gone: int) -> Iterator[Schedule]:
     """Yield schedules in which faults that waited for an event come at their time in the last run:
     either only the first after the removed fault, or all of them."""
-    try:
-        run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
-    except FloodmarkError:
+    if (run := run_simulated(schedule).result) is None:
         return
     injected_us = {
         line.fault: max(0, line.t_us - run.info.phases.storm_us)
