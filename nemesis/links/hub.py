@@ -27,25 +27,15 @@ import msgspec
 import zmq
 
 from nemesis.formats.message_log import Fate, MessageSampler
-from nemesis.links.hub_control import (
-    MAX_CONTROL_BYTES,
-    MAX_RULES,
-    AddRule,
-    Command,
-    GetStats,
-    HubAnswer,
-    HubStats,
-    RemoveRule,
-    StopHub,
-    decode_command,
-)
+from nemesis.links.hub_control import HubConfig, HubStats
+from nemesis.links.link_process import AddRule, GetStats, LinkAnswer, Pipe, RemoveRule, obey
 from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import Counts
 from node.formats import wire
 from node.formats.errors import FloodmarkError, WireError
 from node.formats.host_errors import reason
 from node.runtime.children import settle_in
-from node.runtime.curve import CONTROL, MESSAGES, CurveKeys, Gate
+from node.runtime.curve import Gate
 
 QUEUE_MESSAGES: Final = 1000
 DRAIN_MESSAGES: Final = 256
@@ -60,32 +50,14 @@ _MORE: Final = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 
 Socket = zmq.Socket[bytes]
 Frames = list[zmq.Frame]
+_Command = AddRule | RemoveRule | GetStats
 
 
-class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of a hub. Addresses are ZeroMQ's (tcp://127.0.0.1:port, ipc://path).
-
-    `bind` is the address that nodes send to, `control` the one that `HubControl` connects to,
-    `nodes` maps each node to its own address. `seed` draws losses and jitter. The hub dies with
-    `parent_pid`, the process that started it. It writes its output to `output_file` ("": to its
-    parent's), and messages that its rules dropped or held to `messages_file` ("": nowhere). `curve`
-    has the keys of the run, if it has any: then each process may send under its own names only."""
-
-    bind: str
-    control: str
-    nodes: dict[str, str]
-    seed: int
-    parent_pid: int
-    curve: CurveKeys | None = None
-    output_file: str = ""
-    messages_file: str = ""
-
-
-def main(config: HubConfig) -> None:
-    """Run the hub's process: forward messages until the Stop command."""
+def main(config: HubConfig, pipe: Pipe) -> None:
+    """Run the hub's process: forward messages until the harness closes the pipe."""
     settle_in(config.parent_pid, config.output_file)
     try:
-        hub = Hub(config)
+        hub = Hub(config, pipe)
     except FloodmarkError as error:
         sys.stderr.write(f"link hub: {error}\n")
         sys.exit(error.exit_code)
@@ -95,15 +67,15 @@ def main(config: HubConfig) -> None:
 class Hub:
     """The hub's sockets and its loop; `LinkPipeline` decides about messages and keeps them."""
 
-    def __init__(self, config: HubConfig) -> None:
+    def __init__(self, config: HubConfig, pipe: Pipe) -> None:
         """Bind and connect the sockets. Raises FloodmarkError for an unusable address."""
         self._context: zmq.Context[Socket] = zmq.Context()
         self._gate = Gate(self._context, config.curve)
-        self._inbox = self._bound(zmq.PULL, config.bind, wire.MAX_FRAME_BYTES, MESSAGES)
-        self._control = self._bound(zmq.REP, config.control, MAX_CONTROL_BYTES, CONTROL)
+        self._inbox = self._bound(config.bind)
+        self._pipe = pipe
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
-        self._poller.register(self._control, zmq.POLLIN)
+        self._poller.register(pipe.fileno(), zmq.POLLIN)
         for socket in self._gate.sockets:
             self._poller.register(socket, zmq.POLLIN)
         self._outboxes: dict[bytes, Socket] = {}
@@ -115,16 +87,15 @@ class Hub:
         self._forwarded = 0
         self._garbage = 0
         self._unreachable: dict[bytes, int] = {}
-        self._stopping = False
 
     def run(self) -> None:
-        """Forward messages until the Stop command."""
-        while not self._stopping:
+        """Forward messages until the harness closes the pipe."""
+        while True:
             ready = dict(self._poller.poll(self._patience_ms()))
             self._flush(_now_us())
             self._gate.serve()
-            if self._control in ready:
-                self._obey()
+            if self._pipe.fileno() in ready and not obey(self._pipe, _Command, self._answer):
+                break
             if self._inbox in ready:
                 self._drain()
         self._context.destroy(linger=0)
@@ -212,36 +183,17 @@ class Hub:
             return
         self._forwarded += 1
 
-    def _obey(self) -> None:
-        """Carry out one command and answer it, whatever it was."""
-        try:
-            frames = self._control.recv_multipart(_NOW)
-        except zmq.Again:
-            return
-        try:
-            answer = self._answer(decode_command(frames))
-        except FloodmarkError as error:
-            answer = HubAnswer(error=str(error))
-        with contextlib.suppress(zmq.Again):
-            # Whoever asked and does not read the answer does without it.
-            self._control.send(msgspec.msgpack.encode(answer), _NOW)
-
-    def _answer(self, command: Command) -> HubAnswer:
+    def _answer(self, command: AddRule | RemoveRule | GetStats) -> LinkAnswer[HubStats]:
         match command:
             case AddRule(rule=rule):
-                if len(self._pipeline.table.counts()) >= MAX_RULES:
-                    raise FloodmarkError(f"at most {MAX_RULES} link rules are in force at once")
-                return HubAnswer(numbers=(self._pipeline.add(rule),))
+                return LinkAnswer(number=self._pipeline.add(rule))
             case RemoveRule(number=number):
                 counts = self._remove(number)
                 if counts is None:
-                    return HubAnswer(error=f"there is no link rule {number}")
-                return HubAnswer(counts=counts)
+                    raise FloodmarkError(f"there is no link rule {number}")
+                return LinkAnswer(counts=counts)
             case GetStats():
-                return HubAnswer(stats=self._stats())
-            case StopHub():
-                self._stopping = True
-        return HubAnswer()
+                return LinkAnswer(stats=self._stats())
 
     def _remove(self, number: int) -> Counts | None:
         """End a rule; the messages that it held are decided again, as if they were sent now."""
@@ -265,12 +217,12 @@ class Hub:
             rules=self._pipeline.table.counts(),
         )
 
-    def _bound(self, kind: int, address: str, max_bytes: int, door: str) -> Socket:
-        socket = self._context.socket(kind)
-        self._gate.listen(socket, door)
+    def _bound(self, address: str) -> Socket:
+        socket = self._context.socket(zmq.PULL)
+        self._gate.listen(socket)
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
-        socket.set(zmq.MAXMSGSIZE, max_bytes)
+        socket.set(zmq.MAXMSGSIZE, wire.MAX_FRAME_BYTES)
         try:
             socket.bind(address)
         except zmq.ZMQError as error:

@@ -41,7 +41,7 @@ table ip {_TABLE} {{
 
 class KernelLinks:
     """The network of one run, whose harness runs in namespaces of its own. Its methods are those of
-    `nemesis.links.hub_control.HubControl`: `add`, `remove`, `wait_ready`, `close`. `prefix` says
+    `nemesis.links.link_process.LinkProcess`: `add`, `remove`, `wait_ready`, `close`. `prefix` says
     how to start a node in its namespace. `problems` stays empty."""
 
     def __init__(

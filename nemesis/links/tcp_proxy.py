@@ -21,20 +21,10 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, Literal
 
-import msgspec
-
 from nemesis.links.dialers import Dialers
-from nemesis.links.hub_control import AddRule, GetStats, RemoveRule
+from nemesis.links.link_process import AddRule, GetStats, LinkAnswer, Pipe, RemoveRule, obey
 from nemesis.links.tcp_connection import ConnectionEnd, ProxiedConnection
-from nemesis.links.tcp_control import (
-    Door,
-    Pipe,
-    ProxyAnswer,
-    ProxyCommand,
-    ProxyConfig,
-    ProxyStats,
-    SetProcesses,
-)
+from nemesis.links.tcp_control import Door, ProxyCommand, ProxyConfig, ProxyStats, SetProcesses
 from nemesis.links.tcp_rules import UNKNOWN, TcpRules
 from node.formats.errors import FloodmarkError
 from node.formats.host_errors import reason
@@ -179,40 +169,32 @@ class TcpProxy:
 
     def _obey(self) -> None:
         """Carry out one command and answer it; without a harness there is nothing to do."""
-        try:
-            raw = self._pipe.recv_bytes()
-        except (OSError, EOFError):
+        if not obey(self._pipe, ProxyCommand, self._answer):
             self._stopped.set()
-            return
-        try:
-            answer = self._answer(msgspec.msgpack.decode(raw, type=ProxyCommand))
-        except (msgspec.MsgspecError, FloodmarkError) as error:
-            answer = ProxyAnswer(error=str(error))
-        self._pipe.send_bytes(msgspec.msgpack.encode(answer))
 
-    def _answer(self, command: ProxyCommand) -> ProxyAnswer:
+    def _answer(self, command: ProxyCommand) -> LinkAnswer[ProxyStats]:
         match command:
             case AddRule(rule=rule):
                 number = self._rules.add(rule)
                 self._enforce(number)
-                return ProxyAnswer(number=number)
+                return LinkAnswer(number=number)
             case RemoveRule(number=number):
                 counts = self._rules.remove(number)
                 if counts is None:
-                    return ProxyAnswer(error=f"there is no link rule {number}")
+                    raise FloodmarkError(f"there is no link rule {number}")
                 for connection in list(self._connections.values()):
                     connection.recall(number)
                     connection.apply_rules()
                 self._tell()
-                return ProxyAnswer(counts=counts)
+                return LinkAnswer(counts=counts)
             case SetProcesses(name=name, pids=pids):
                 self._dialers.set_processes(name, pids)
                 self._tell()
             case GetStats():
                 self._stats.open = len(self._connections)
                 self._stats.rules = self._rules.counts()
-                return ProxyAnswer(stats=self._stats)
-        return ProxyAnswer()
+                return LinkAnswer(stats=self._stats)
+        return LinkAnswer()
 
     def _enforce(self, number: int) -> None:
         """Let a new rule act on the connections that are there."""

@@ -18,9 +18,7 @@ import msgspec
 import zmq
 from zmq.utils import z85
 
-MESSAGES: Final = "messages"
-CONTROL: Final = "control"
-"""The two doors of a process, as ZAP domains: for messages, and for commands to the link hub."""
+_DOMAIN: Final = b"floodmark"
 ANY_NAME: Final = "*"
 _ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
 _ZAP_FRAMES: Final = 7
@@ -35,12 +33,11 @@ Socket = zmq.Socket[bytes]
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that may connect to this one with the key `public`: to send messages under `names`
-    (ANY_NAME: under any name, as the link hub does), and to give it `commands`."""
+    """A process that may connect to this one with the key `public`, to send messages under `names`
+    (ANY_NAME: under any name, as the link hub does)."""
 
     public: str
-    names: tuple[str, ...] = ()
-    commands: bool = False
+    names: tuple[str, ...]
 
 
 class CurveKeys(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,20 +71,16 @@ class Gate:
         self.sockets: list[Socket] = []
         self._monitors: list[Socket] = []
         self._names: dict[str, frozenset[bytes] | None] = {}
-        self._doors: dict[tuple[bytes, bytes], bytes] = {}
+        self._callers: dict[bytes, bytes] = {}
         self.asks_nothing = True
         """Whether whoever was let in may use any name."""
         if keys is None:
             return
         for caller in keys.callers:
-            raw, name = z85.decode(caller.public.encode()), caller.public.encode()
-            if caller.names:
-                every = ANY_NAME in caller.names
-                named = None if every else frozenset(each.encode() for each in caller.names)
-                self._names[caller.public] = named
-                self._doors[MESSAGES.encode(), raw] = name
-            if caller.commands:
-                self._doors[CONTROL.encode(), raw] = name
+            every = ANY_NAME in caller.names
+            named = None if every else frozenset(each.encode() for each in caller.names)
+            self._names[caller.public] = named
+            self._callers[z85.decode(caller.public.encode())] = caller.public.encode()
         self.asks_nothing = all(names is None for names in self._names.values())
         self._zap = context.socket(zmq.REP)
         self._zap.set(zmq.LINGER, 0)
@@ -99,14 +92,13 @@ class Gate:
         """The number of connections and messages that were refused."""
         return self.unauthenticated + self.wrong_names
 
-    def listen(self, socket: Socket, door: str = MESSAGES) -> None:
-        """Put the gate in front of a socket that will be bound, for messages or (`door` CONTROL)
-        for commands."""
+    def listen(self, socket: Socket) -> None:
+        """Put the gate in front of a socket that will be bound."""
         if self._keys is None:
             return
         socket.set(zmq.CURVE_SERVER, 1)
         socket.set(zmq.CURVE_SECRETKEY, self._keys.secret.encode())
-        socket.set(zmq.ZAP_DOMAIN, door.encode())
+        socket.set(zmq.ZAP_DOMAIN, _DOMAIN)
         socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         address = f"inproc://gate.{len(self._monitors)}"
         socket.monitor(address, _REFUSED | _BROKEN_OFF)
@@ -157,7 +149,7 @@ class Gate:
     def _answer(self, request: list[bytes]) -> None:
         name = None
         if len(request) == _ZAP_FRAMES and request[5] == b"CURVE":
-            name = self._doors.get((request[2], request[6]))
+            name = self._callers.get(request[6])
         known = name is not None
         status, text = (b"200", b"OK") if known else (b"400", b"not of this run")
         number = request[1] if len(request) > 1 else b""

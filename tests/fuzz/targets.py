@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import random
 import re
 import struct
 import tempfile
@@ -39,9 +38,6 @@ from harness.formats.nightly_run import NightlyRun
 from harness.serve.app import store_app
 from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import parse
-from nemesis.links.hub_control import AddRule, GetStats, decode_command
-from nemesis.links.rule import LinkRule
-from nemesis.links.table import LinkTable
 from node.core import batch, image, log_dump
 from node.formats import json_input, wire
 from node.formats import wire as header
@@ -92,25 +88,12 @@ def _batches(data: bytes) -> None:
         image.decode_records(found.payload)
 
 
-def _hub_control(data: bytes) -> None:
-    command = decode_command(data.split(SEPARATOR))
-    rules = (command.rule,) if isinstance(command, AddRule) else ()
-    table = LinkTable()
-    fields = header.fields_of(_HEARTBEAT)
-    for rule in rules:
-        table.add(rule)
-        for other in (fields, {"kind": "?"}):
-            table.decide("n1", "n2", other, 1_000, random.Random(1))
-    table.counts()
-
-
 _HEARTBEAT: Final = Heartbeat(broker="n1", broker_epoch=1)
 _METADATA: Final = batch.build(1, image.encode_records([]))
 _CONTROL: Final = batch.build(1, image.encode_records([]), control=True)
 _WIRE_SEED: Final = SEPARATOR.join(
     wire.encode("v1", "n1", _HEARTBEAT, header.fetch_body(1, 2, [_METADATA, _CONTROL]))
 )
-_RULE: Final = LinkRule(senders=("n1",), receivers=("n2",), action="drop", percent=50)
 
 
 # Files of a run.
@@ -347,8 +330,6 @@ def _evidence_targets() -> Iterator[Target]:
 def _all() -> Iterator[Target]:
     yield Target("wire", _wire, (_WIRE_SEED,))
     yield Target("batches", _batches, (_METADATA, _CONTROL))
-    commands = (AddRule(rule=_RULE), GetStats())
-    yield Target("hub-control", _hub_control, tuple(map(msgspec.msgpack.encode, commands)))
     yield Target("schedule", _schedule, tuple(_corpus_schedules()))
     yield from _evidence_targets()
     yield Target("edn", partial(_jepsen, form="edn"), (_EDN,))

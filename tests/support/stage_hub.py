@@ -14,14 +14,12 @@ from typing import Any, Final
 
 import msgspec
 import zmq
-from multiprocess import get_context
 
 from harness.systems.ports import PortLease
-from nemesis.links import hub
-from nemesis.links.hub import HubConfig
-from nemesis.links.hub_control import HubControl
+from nemesis.links.hub_control import HubConfig, HubControl
 from nemesis.links.rule import Counts, LinkRule
 from node.formats import wire
+from node.formats.errors import FloodmarkError
 from node.formats.messages import FetchRequest, MetadataRequest
 from node.formats.wire import envelope
 from tests.support.paths import lasting_folder
@@ -29,7 +27,6 @@ from tests.support.waiting import PATIENCE_S, until
 
 LAST: Final = 1_000_000_000
 DEADLINE_MS: Final = round(PATIENCE_S * 1000)
-SPAWN: Final = get_context("spawn")
 LEASES: list[PortLease] = []
 """Held until this process ends: no test, here or in a process beside it, gets a port twice."""
 GARBAGE: Final[dict[str, list[bytes]]] = {
@@ -80,20 +77,15 @@ class Net:
     """Three nodes around a hub, which runs as a process of its own."""
 
     def __init__(self, folder: Path) -> None:
-        addresses = free_addresses(5)
+        addresses = free_addresses(4)
         self.config = HubConfig(
             bind=addresses[0],
-            control=addresses[1],
-            nodes=dict(zip(("n1", "n2", "n3"), addresses[2:], strict=True)),
+            nodes=dict(zip(("n1", "n2", "n3"), addresses[1:], strict=True)),
             seed=1,
             parent_pid=os.getpid(),
             output_file=str(folder / "hub.txt"),
         )
-        self.process = SPAWN.Process(target=hub.main, args=(self.config,))
-        self.process.start()
-        self.control = HubControl(
-            self.config.control, deadline_ms=DEADLINE_MS, is_alive=self.process.is_alive
-        )
+        self.control = HubControl(self.config)
         self.nodes: dict[str, Node] = {}
 
     def born(self, name: str) -> Node:
@@ -126,9 +118,6 @@ class Net:
         for node in self.nodes.values():
             node.die()
         self.control.close()
-        if self.process.is_alive():
-            self.process.kill()
-        self.process.join()
 
 
 @cache
@@ -147,10 +136,6 @@ class HubStage:
         self._net.begin()
         self._rules: list[int] = []
         self._garbage = self._net.control.stats().garbage
-        self._context = zmq.Context()
-        self._outsider = self._context.socket(zmq.REQ)
-        self._outsider.set(zmq.RCVTIMEO, DEADLINE_MS)
-        self._outsider.connect(self._net.config.control)
 
     def send(self, a: str, b: str, numbers: Any, *, kind: str = "fetch", body: int = 0) -> None:
         """Send messages with these numbers (`3`, `0-9`), and a body of so many bytes a number."""
@@ -249,16 +234,10 @@ class HubStage:
         made = {name: sized(json.loads(str(value))) for name, value in rule.items()}
         made = {"senders": ["n1"], "receivers": ["n2"], "action": "drop"} | made
         given = sized(json.loads(command[0])) if command else {"do": "add", "rule": made}
-        return self._answer([msgspec.msgpack.encode(given)])
-
-    def order_bytes(self, *frames: Any, then: Any = "", times: int = 1) -> str:
-        """Give the hub a command in hexadecimal, with `then` so often behind it."""
-        end = bytes.fromhex(str(then)) * times
-        return self._answer([bytes.fromhex(str(frame)) + end for frame in frames] or [end])
-
-    def _answer(self, frames: list[bytes]) -> str:
-        self._outsider.send_multipart(frames)
-        return str(msgspec.msgpack.decode(self._outsider.recv())["error"])
+        try:
+            return str(self._net.control.ask(given).number)
+        except FloodmarkError as error:
+            return str(error)
 
 
 def sized(value: Any) -> Any:

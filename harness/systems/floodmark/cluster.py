@@ -27,7 +27,7 @@ from harness.systems.floodmark.brokers import (
     promise_of,
     topic_of,
 )
-from harness.systems.floodmark.keyring import CLIENTS, HUB, HUB_CONTROL, Keyring
+from harness.systems.floodmark.keyring import CLIENTS, HUB, Keyring
 from harness.systems.floodmark.mailbox import EVERYONE_ELSE, ZmqMailbox
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.replica_logs import write_logs
@@ -37,20 +37,18 @@ from harness.systems.process_cluster import ProcessCluster
 from harness.systems.remote_clients import RemoteClients
 from nemesis.formats import message_log
 from nemesis.formats.schedule import Schedule
-from nemesis.links import hub
-from nemesis.links.hub_control import HubControl, HubGone
+from nemesis.links.hub_control import HubConfig, HubControl
+from nemesis.links.link_process import LinksGone
 from nemesis.world import Command
 from node.formats.errors import FloodmarkError
 from node.formats.trace import UNAUTHENTICATED, TraceEvent
 from node.formats.wire import ADMIN
-from node.runtime import children
 from node.runtime.curve import CurveKeys
 from node.runtime.process import ProcessConfig
-from node.runtime.reap import REAP_S
 
 READY_TIMEOUT_S: Final = 30.0
 HUB_EVERY_S: Final = 5.0
-HUB_SILENT_MS: Final = 10_000
+HUB_SILENT_S: Final = 10.0
 
 
 class FloodmarkCluster(ProcessCluster[Nodes]):
@@ -68,11 +66,10 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         """Lease ports, make keys and prepare files. Without `with_curve` anybody on this host can
         speak to the nodes."""
         nodes = schedule.cluster.brokers + schedule.cluster.voters
-        super().__init__(schedule, folder, ports=nodes + 4, disk=disk)
+        super().__init__(schedule, folder, ports=nodes + 3, disk=disk)
         self._startup = StartupMonitor()
         self._addresses: dict[str, str] = {}
         self._hub_problems: list[Problem] = []
-        self._hub: children.Child | None = None
         self._mail: ZmqMailbox | None = None
         self.admin: Admin | None = None
         self.hub: HubControl | None = None
@@ -103,7 +100,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         """The numbers of messages that the hub dropped, by receiver: it was not connected, or its
         queue was full; under the hub's name those that found no room in its own queue."""
         with contextlib.suppress(FloodmarkError):
-            if self.hub is not None and self._hub is not None and self._hub.exitcode is None:
+            if self.hub is not None and self.hub.child.exitcode is None:
                 stats = self.hub.stats()
                 return {**stats.unreachable, HUB: stats.overflow}
         return {}
@@ -192,14 +189,11 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         return self._hub_problems
 
     def _link_process(self) -> Mapping[str, Any]:
-        return {"The link hub": self._hub}
+        return {"The link hub": None if self.hub is None else self.hub.child}
 
     def _close_links(self) -> None:
         self._watch_hub()
         self._count_rejected()
-        if self._hub is not None:
-            self._hub.kill()
-            self._hub.join(REAP_S)
         if self.hub is not None:
             self.hub.close()
         if self._mail is not None:
@@ -214,22 +208,22 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
             self._rejected[ADMIN] = self._mail.gate.rejected
         if self._clients is not None:
             self._rejected[CLIENTS] = self._clients.rejected
-        if self.hub is not None and self._hub is not None and self._hub.exitcode is None:
+        if self.hub is not None and self.hub.child.exitcode is None:
             with contextlib.suppress(FloodmarkError):
                 self._rejected[HUB] = self.hub.stats().unauthenticated
 
     def _watch_hub(self) -> None:
         """Note the end of the hub, or that it does not answer: without it no message passes."""
-        if self._hub is None or self._hub_problems:
+        if self.hub is None or self._hub_problems:
             return
-        code, sentence = self._hub.exitcode, ""
+        code, sentence = self.hub.child.exitcode, ""
         output = self._output / "hub.txt"
         if code is not None:
             sentence = f"the link hub ended during the run ({how_ended(code)}; see {output})"
-        elif self.hub is not None and time.monotonic() - self._heard_hub_s > HUB_EVERY_S:
+        elif time.monotonic() - self._heard_hub_s > HUB_EVERY_S:
             try:
-                self.hub.ping(HUB_SILENT_MS)
-            except HubGone as error:
+                self.hub.stats(HUB_SILENT_S)
+            except LinksGone as error:
                 sentence = f"{error} (see {output})"
             self._heard_hub_s = time.monotonic()
         if sentence:
@@ -245,7 +239,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
     def _give_addresses(self, with_hub: bool) -> None:
         names = [*self.names, ADMIN, CLIENTS]
         if with_hub:
-            names += [HUB, HUB_CONTROL]
+            names.append(HUB)
         # A port handed out once stays with its node: a restarted broker is found where it was.
         for name, port in zip(names, self._lease.ports, strict=False):
             self._addresses[name] = f"tcp://127.0.0.1:{port}"
@@ -283,11 +277,10 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         nodes = {
             name: address
             for name, address in self.address_map().items()
-            if name not in (HUB, HUB_CONTROL, CLIENTS)
+            if name not in (HUB, CLIENTS)
         }
-        config = hub.HubConfig(
+        config = HubConfig(
             bind=self._addresses[HUB],
-            control=self._addresses[HUB_CONTROL],
             nodes=nodes,
             seed=self._schedule.workload.seed,
             parent_pid=os.getpid(),
@@ -295,10 +288,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
             messages_file=str(self._path / message_log.FILE),
             curve=self._curve(HUB),
         )
-        child = self._hub = children.start("hub", hub.main, config)
-        self.hub = HubControl(
-            config.control, is_alive=lambda: child.exitcode is None, keys=self._curve(ADMIN)
-        )
+        self.hub = HubControl(config)
         self.hub.wait_ready()
 
     def _make_topic(self, admin: Admin) -> None:

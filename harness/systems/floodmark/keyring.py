@@ -15,7 +15,6 @@ from node.formats.wire import ADMIN
 from node.runtime.curve import ANY_NAME, Caller, CurveKeys
 
 HUB: Final = "hub"
-HUB_CONTROL: Final = "hub-control"
 CLIENTS: Final = "clients"
 
 
@@ -42,10 +41,7 @@ class Keyring:
         """Return the keys that the process of `owner` needs: its own pair, and the public keys of
         the listeners in `addresses` (listener -> address)."""
         public, secret = self._pairs[owner]
-        servers = {
-            address: self.public(HUB if name == HUB_CONTROL else name)
-            for name, address in addresses.items()
-        }
+        servers = {address: self.public(name) for name, address in addresses.items()}
         return CurveKeys(
             public=public.decode(),
             secret=secret.decode(),
@@ -61,5 +57,4 @@ class Keyring:
             return
         for name, names in self._names.items():
             if name != owner:
-                commands = owner == HUB and name == ADMIN
-                yield Caller(public=self.public(name), names=names, commands=commands)
+                yield Caller(public=self.public(name), names=names)

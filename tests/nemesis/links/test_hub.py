@@ -13,13 +13,14 @@ import pytest
 
 from nemesis.formats.message_log import MessageLine, MessageSampler
 from nemesis.links import hub
-from nemesis.links.hub import HubConfig
-from nemesis.links.hub_control import HubControl, HubGone
+from nemesis.links.hub_control import HubConfig, HubControl
+from nemesis.links.link_process import LinksGone, RemoveRule
+from nemesis.links.rule import LinkRule
 from node.runtime.children import EXIT_ORPHANED
 from tests.support.python_process import PythonProcess
 from tests.support.runtime_rig import until_gone
 from tests.support.scripts import beside, proving
-from tests.support.stage_hub import DEADLINE_MS, SPAWN, Net, free_addresses, one_net
+from tests.support.stage_hub import Net, free_addresses, one_net
 from tests.support.waiting import PATIENCE_S, until
 
 test_script = pytest.mark.integration(proving(beside(__file__)))
@@ -94,74 +95,87 @@ def test_what_is_written_down_of_garbage_can_be_read_again() -> None:
 
 
 @pytest.mark.integration
-def test_a_hub_that_was_stopped_answers_nobody(tmp_path: Path) -> None:
+def test_a_hub_that_has_ended_answers_nobody(tmp_path: Path) -> None:
     with contextlib.closing(Net(tmp_path)) as own:
         own.control.wait_ready()
-        own.control.stop()
-        own.process.join(PATIENCE_S)
-        assert own.process.exitcode == 0
-        with pytest.raises(HubGone, match="the link hub has ended"):
+        own.control.child.kill()
+        with pytest.raises(LinksGone, match="the link hub ended by itself, with code -9"):
             own.control.stats()
 
 
-def test_a_silent_hub_is_reported_after_the_deadline() -> None:
-    (address,) = free_addresses(1)
-    with HubControl(address, deadline_ms=50) as control, pytest.raises(HubGone, match="50 ms"):
-        control.stats()
+@pytest.mark.integration
+def test_a_silent_hub_is_reported_and_its_late_answer_skipped(net: Net) -> None:
+    os.kill(net.control.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(LinksGone, match="did not answer within"):
+            net.control.stats(0.05)
+    finally:
+        os.kill(net.control.pid, signal.SIGCONT)
+    number = net.control.add(LinkRule(senders=("n1",), receivers=("n2",), action="drop"))
+    assert net.control.stats().rules.keys() == {number}
+
+
+@pytest.mark.integration
+def test_a_hub_that_confirms_no_rule_is_killed(tmp_path: Path) -> None:
+    """It would be unknown whether the rule is in force."""
+    with contextlib.closing(Net(tmp_path)) as own:
+        own.control.wait_ready()
+        os.kill(own.control.pid, signal.SIGSTOP)
+        with pytest.raises(LinksGone, match="did not answer"):
+            own.control.ask(RemoveRule(number=1), 0.05)
+        own.control.child.join(PATIENCE_S)
+        assert own.control.child.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.integration
 def test_a_port_taken_is_one_sentence(tmp_path: Path, net: Net) -> None:
     output = tmp_path / "second.txt"
     config = msgspec.structs.replace(net.config, output_file=str(output))
-    second = SPAWN.Process(target=hub.main, args=(config,))
-    second.start()
-    second.join(PATIENCE_S)
-    assert second.exitcode == 70
+    second = HubControl(config)
+    with contextlib.closing(second), pytest.raises(LinksGone, match="with code 70"):
+        second.wait_ready()
     assert output.read_text().startswith(f"link hub: cannot listen on {config.bind}: ")
     assert output.read_text().count("\n") == 1
 
 
 PARENT = """
-import os, sys, time
+import os, signal, sys
 import msgspec
-from multiprocess import get_context
-from harness.systems.ports import PortLease
-from nemesis.links import hub
+from nemesis.links.hub_control import HubConfig, HubControl
+from node.formats.errors import FloodmarkError
 if __name__ == "__main__":
-    config = msgspec.json.decode(sys.argv[1], type=hub.HubConfig)
+    config = msgspec.json.decode(sys.argv[1], type=HubConfig)
     config = msgspec.structs.replace(config, parent_pid=os.getpid() + int(sys.argv[2]))
-    process = get_context("fork").Process(target=hub.main, args=(config,))
-    process.start()
-    print(process.pid, flush=True)
-    process.join()
-    print(process.exitcode, flush=True)
+    control = HubControl(config)
+    try:
+        control.wait_ready()
+        os.kill(control.pid, signal.SIGINT)  # Ctrl-C is the harness's affair
+        control.stats()
+    except FloodmarkError:
+        print(control.child.exitcode, flush=True)
+    print(control.pid, flush=True)
+    signal.pause()
 """
 
 
-def parent(tmp_path: Path, wrong_by: int) -> tuple[PythonProcess, HubConfig]:
-    bind, control = free_addresses(2)
-    config = HubConfig(bind=bind, control=control, nodes={}, seed=0, parent_pid=0)
+def parent(tmp_path: Path, wrong_by: int) -> PythonProcess:
+    (bind,) = free_addresses(1)
+    config = HubConfig(bind=bind, nodes={}, seed=0, parent_pid=0)
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    return PythonProcess(script, msgspec.json.encode(config).decode(), wrong_by), config
+    return PythonProcess(script, msgspec.json.encode(config).decode(), wrong_by)
 
 
 @pytest.mark.integration
 def test_the_hub_dies_with_its_parent(tmp_path: Path) -> None:
-    started, config = parent(tmp_path, 0)
-    with started as harness:
+    with parent(tmp_path, 0) as harness:
         pid = int(harness.line())
-        with HubControl(config.control, deadline_ms=DEADLINE_MS) as control:
-            control.wait_ready()
-            os.kill(pid, signal.SIGINT)  # Ctrl-C is the harness's affair
-            control.stats()
         harness.kill()
         until_gone(pid)
 
 
 @pytest.mark.integration
 def test_a_hub_whose_parent_is_gone_already_does_not_start(tmp_path: Path) -> None:
-    started, _ = parent(tmp_path, 1)
-    with started as harness:
-        assert [harness.line(), harness.line()][1] == str(EXIT_ORPHANED)
+    with parent(tmp_path, 1) as harness:
+        assert harness.line() == str(EXIT_ORPHANED)
+        harness.kill()

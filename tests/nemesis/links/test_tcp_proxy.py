@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.systems.ports import PortLease
-from nemesis.links.tcp_control import Door, ProxyConfig, ProxyGone, TcpLinks
+from nemesis.links.link_process import LinksGone
+from nemesis.links.tcp_control import Door, ProxyConfig, TcpLinks
 from node.formats.errors import FloodmarkError
 from tests.support.python_process import PythonProcess
 from tests.support.stage_tcp import HOST, ROLES, Net, one_net, start_node
@@ -119,10 +120,10 @@ class TestLife:
         links = TcpLinks(ProxyConfig(doors=(), parent_pid=os.getpid(), output_file=output))
         links.wait_ready()
         assert links.problems == []
-        os.kill(links._child.pid, signal.SIGKILL)
-        links._child.join()
+        os.kill(links.child.pid, signal.SIGKILL)
+        links.child.join()
         assert links.problems == [f"the TCP proxy ended by itself, with code -9 (see {output})"]
-        with pytest.raises(ProxyGone, match="ended by itself"):
+        with pytest.raises(LinksGone, match="ended by itself"):
             links.remove(1)
         links.close()
         assert links.problems == []
@@ -143,7 +144,7 @@ class TestLife:
         links = TcpLinks(
             ProxyConfig(doors=(door,), parent_pid=os.getpid(), output_file=str(output))
         )
-        with pytest.raises(ProxyGone, match="ended by itself"):
+        with pytest.raises(LinksGone, match="ended by itself"):
             links.wait_ready()
         links.close()
         assert f"cannot listen on {HOST}:{net.doors['n1', 'peer']} for n1" in output.read_text()
@@ -157,7 +158,7 @@ class TestLife:
                 f"target=('{HOST}', 1))\n"
                 "links = TcpLinks(ProxyConfig(doors=(door,), parent_pid=os.getpid()))\n"
                 "links.wait_ready()\n"
-                "print(links._child.pid, flush=True)\n"
+                "print(links.child.pid, flush=True)\n"
                 "input()\n"
             )
             harness = PythonProcess("-c", script)

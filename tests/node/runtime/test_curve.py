@@ -12,7 +12,7 @@ import zmq
 
 from node.formats import wire
 from node.formats.messages import MetadataRequest
-from node.runtime.curve import ANY_NAME, CONTROL, MESSAGES, Caller, CurveKeys, Gate, speak
+from node.runtime.curve import ANY_NAME, Caller, CurveKeys, Gate, speak
 from tests.support.runtime_fakes import FakeCore
 from tests.support.runtime_rig import Node
 from tests.support.waiting import until
@@ -30,10 +30,7 @@ SERVER_KEYS = CurveKeys(
     public=SERVER[0],
     secret=SERVER[1],
     servers={},
-    callers=(
-        Caller(public=N2[0], names=("n2",)),
-        Caller(public=HUB[0], names=(ANY_NAME,), commands=True),
-    ),
+    callers=(Caller(public=N2[0], names=("n2",)), Caller(public=HUB[0], names=(ANY_NAME,))),
 )
 
 
@@ -44,13 +41,13 @@ def keys_of(own: tuple[str, str], address: str, server: str = SERVER[0]) -> Curv
 class Place:
     """A socket behind a gate, and those who call it."""
 
-    def __init__(self, stack: ExitStack, keys: CurveKeys | None, door: str = MESSAGES) -> None:
+    def __init__(self, stack: ExitStack, keys: CurveKeys | None) -> None:
         self._stack = stack
         self._context = stack.enter_context(zmq.Context())
         self.gate = Gate(self._context, keys)
         self.inbox: Socket = self._context.socket(zmq.PULL)
         self.inbox.set(zmq.LINGER, 0)
-        self.gate.listen(self.inbox, door)
+        self.gate.listen(self.inbox)
         port = self.inbox.bind_to_random_port("tcp://127.0.0.1")
         self.address = f"tcp://127.0.0.1:{port}"
         stack.callback(self._context.destroy, linger=0)
@@ -124,19 +121,6 @@ def test_an_outsider_is_counted_and_not_let_in(stack: ExitStack, who: str) -> No
     until(counted, "the outsider is counted")
     assert not place.connected(outsider)
     place.connect(keys_of(N2, place.address))
-
-
-def test_a_door_for_commands_is_not_for_every_caller(stack: ExitStack) -> None:
-    place = Place(stack, SERVER_KEYS, CONTROL)
-    broker = place.call(keys_of(N2, place.address))
-
-    def counted() -> bool:
-        place.gate.serve()
-        return place.gate.unauthenticated == 1
-
-    until(counted, "a caller without the right to command")
-    assert not place.connected(broker)
-    place.connect(keys_of(HUB, place.address))
 
 
 def test_keys_do_not_show_in_messages() -> None:
