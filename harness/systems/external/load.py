@@ -7,19 +7,23 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
+from harness.formats.history import GROUP_PREFIX
 from harness.systems.adapter import (
     EVERYTHING,
     MEMBERS,
     SERVER,
     SERVERS,
     Adapter,
+    Delivery,
     Node,
+    Polled,
     Record,
     Setting,
 )
@@ -60,6 +64,14 @@ class _Renaming:
         self.read = _told(adapter.read, lambda made, name, *n: (made, prefix + name, *n))
         self.dump = _told(adapter.dump, lambda me, name: (me, prefix + name))
         self.send = _told(adapter.send, self._renamed)
+        self.join = _told(adapter.join, lambda made, g, m, names: (made, g, m, self._all(names)))
+        self.poll = _told(adapter.poll, lambda *given: given, self._polled)
+        self.acknowledge = _told(adapter.acknowledge, self._settled)
+        self.positions = _told(
+            adapter.positions,
+            lambda made, group, names, *n: (made, group, self._all(names), *n),
+            self._positions,
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
@@ -67,24 +79,56 @@ class _Renaming:
     def probe(self, me: Node) -> Any:
         """Return what concerns the cluster, and partitions with the prefix."""
         told = awaited(self._adapter.probe(me))
-        mine = (name for name in told if name in ("", EVERYTHING) or name.startswith(self._prefix))
-        return {name.removeprefix(self._prefix): told[name] for name in mine}
+        found = {name: told[name] for name in ("", EVERYTHING) if name in told}
+        for of in ("", GROUP_PREFIX):
+            mine = (name for name in told if name.startswith(of + self._prefix))
+            found |= {of + name.removeprefix(of + self._prefix): told[name] for name in mine}
+        return found
+
+    def _positions(self, told: Any) -> Any:
+        if not isinstance(told, Mapping):
+            return told
+        return {str(name).removeprefix(self._prefix): at for name, at in told.items()}
+
+    def _all(self, names: Sequence[str]) -> list[str]:
+        return [self._prefix + name for name in names]
+
+    def _polled(self, polled: Any) -> Any:
+        """Return an answer to `poll`, if it is one, with the names of the harness."""
+        if not isinstance(polled, Polled):
+            return polled
+        given = [
+            replace(each, partition=each.partition.removeprefix(self._prefix))
+            if isinstance(each, Delivery)
+            else each
+            for each in polled.deliveries
+        ]
+        return replace(polled, deliveries=given)
+
+    def _settled(self, session: Any, deliveries: Sequence[Delivery], *more: Any) -> tuple[Any, ...]:
+        named = [replace(each, partition=self._prefix + each.partition) for each in deliveries]
+        return session, named, *more
 
     def _renamed(self, connection: Any, record: Record) -> tuple[Any, Record]:
         named = self._prefix + record.partition
-        return connection, msgspec.structs.replace(record, partition=named)
+        return connection, replace(record, partition=named)
 
 
-def _told(method: Callable[..., Any], change: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
-    """Return a method of the same kind (coroutine or not) whose arguments are changed."""
+def _told(
+    method: Callable[..., Any],
+    change: Callable[..., tuple[Any, ...]],
+    back: Callable[[Any], Any] = lambda answer: answer,
+) -> Callable[..., Any]:
+    """Return a method of the same kind (coroutine or not) whose arguments and answer are
+    changed."""
     if inspect.iscoroutinefunction(method):
 
         @functools.wraps(method)
         async def later(*given: Any) -> Any:
-            return await method(*change(*given))
+            return back(await method(*change(*given)))
 
         return later
-    return functools.wraps(method)(lambda *given: method(*change(*given)))
+    return functools.wraps(method)(lambda *given: back(method(*change(*given))))
 
 
 def load_object(place: str) -> Any:
