@@ -23,6 +23,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.nightly
 
 NAIVE = "examples/naive_log/adapter.py:NaiveLog"
+MOST_S = 60.0
 TIMES = int(os.environ.get("FLOODMARK_KILLS", "4"))
 
 
@@ -63,8 +64,15 @@ def test_nothing_is_lost_or_done_twice(
 
 
 def wait_for(command: subprocess.Popen[bytes], store: Path, journals: str, size: int) -> None:
-    """Wait until the journals are so long: a machine under load takes long to the first row."""
-    until(lambda: size_of(store, journals) >= size or command.poll() is not None, "rows")
+    """Wait until the journals are so long, for at most `MOST_S`: a machine under load takes long to
+    the first row of a session, and a finding may be shrunk for minutes."""
+    late_s = time.monotonic() + MOST_S
+
+    def is_due() -> bool:
+        late = time.monotonic() >= late_s or command.poll() is not None
+        return late or size_of(store, journals) >= size
+
+    until(is_due, "rows")
 
 
 def size_of(store: Path, journals: str) -> int:
