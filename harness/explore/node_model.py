@@ -1,8 +1,8 @@
 """One node while the clock stands still: the unchanged core and a disk, as a value between steps.
 
 The time is `NOW_US` at every step, so a deadline is never reached; the exploration ends a wait
-itself (`node.core.timers`). A step is a turn (`node.core.turn`), or the part of one that a process
-makes before it ends."""
+itself (`timers.py`). A step is a turn (`node.core.turn`), or the part of one that a process makes
+before it ends."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from harness.explore.forgetting import forget
+from harness.explore.snapshot import Snapshot, canonical, restore, snapshot
+from harness.explore.timers import expire
 from harness.sim.disk import DiskState, SimDisk
 from node.core.api import Deliver, Event, NodeConfig, Outgoing
 from node.core.broker import Broker
-from node.core.snapshot import Snapshot, canonical, restore, snapshot
-from node.core.timers import expire
 from node.core.turn import TurnStep, carry_out, take
 from node.formats.trace import TraceEvent
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from harness.explore.node_model import ModelNode
+from harness.explore.timers import timers
 from node.core.log import Log
 from node.core.replica import Replica
-from node.core.timers import timers
 
 
 class _ContextView(NamedTuple):

@@ -64,7 +64,6 @@ COLD: Final = (
     "node/core/image.py",
     "node/core/log_dump.py",
     "node/core/protocol.py",
-    "node/core/snapshot.py",
     "node/core/storage.py",
 )
 """Tables and structs, which do not run faster compiled, and what mypyc cannot compile."""

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from checker.formats.anomalies import KINDS
+from harness.explore.snapshot import restore, snapshot
+from harness.explore.timers import expire
 from harness.sim.disk import SimDisk
 from node.core import batch as batches
 from node.core.api import Tick
 from node.core.batch import Produced
 from node.core.bugs import KNOWN_BUGS
 from node.core.producers import Producers
-from node.core.snapshot import restore, snapshot
-from node.core.timers import expire
 from node.formats.messages import (
     AdminRequest,
     AdminResponse,

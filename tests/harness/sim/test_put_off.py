@@ -7,6 +7,7 @@ from copy import copy
 
 import pytest
 
+from harness.explore.snapshot import canonical, restore, snapshot
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import draw_schedule
 from harness.sim.disk import SimDisk
@@ -14,7 +15,6 @@ from harness.sim.run import simulate
 from node.core.api import Tick
 from node.core.broker import Broker
 from node.core.protocol import Commit
-from node.core.snapshot import canonical, restore, snapshot
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "quorum", "liftbridge"])

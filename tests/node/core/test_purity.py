@@ -15,11 +15,9 @@ REFUSED = {"id", "hash", "open", "print", "input", "float"}
 
 @pytest.mark.parametrize("path", CORE, ids=lambda path: path.name)
 def test_the_core_has_no_order_that_depends_on_hashes_or_addresses(path: Path) -> None:
-    # In snapshot.py an identity becomes the number of its first appearance.
-    refused = REFUSED - ({"id"} if path.name == "snapshot.py" else set())
     for one in ast.walk(ast.parse(path.read_text())):
         if isinstance(one, ast.Call) and isinstance(one.func, ast.Name):
-            assert one.func.id not in refused, one.lineno
+            assert one.func.id not in REFUSED, one.lineno
         loops = one.iter if isinstance(one, ast.For | ast.comprehension) else None
         assert not isinstance(loops, ast.Set | ast.SetComp), path
         if isinstance(loops, ast.Call) and isinstance(loops.func, ast.Name):

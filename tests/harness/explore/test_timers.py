@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.explore.timers import expire, timers
 from node.core.api import Tick
-from node.core.timers import expire, timers
 from tests.support.world import World
 
 

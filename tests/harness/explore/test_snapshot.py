@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from harness.explore import snapshot as snapshots
+from harness.explore.snapshot import Snapshot, canonical, restore, snapshot
 from harness.sim.disk import SimDisk
 from harness.sim.node import SimNode
 from harness.sim.run import SimResult, simulate
-from node.core import snapshot as snapshots
 from node.core.api import Event
 from node.core.broker import Broker
-from node.core.snapshot import Snapshot, canonical, restore, snapshot
 from node.core.turn import Turn
 from tests.support.sim_schedules import storm
 from tests.support.world import World
