@@ -113,6 +113,8 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
         ("aborted-read", read.take(~committed), ALLOWED_UNCOMMITTED),
         ("aborted-write", known.log_records, ""),
     ):
+        if not len(records):
+            continue
         failed = known.outcome_of_writer(records.value) == Outcome.FAIL
         failed &= ~np.isin(records.value, visible) & ~known.is_shared(records.value)
         if name == "aborted-write":

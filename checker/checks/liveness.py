@@ -13,10 +13,13 @@ from checker.evidence.contents import NEVER, evidence
 from checker.evidence.facts import Exits, Outcome, Sends
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
+from checker.evidence.sorting import I64
 from checker.formats.anomalies import LIVENESS
 from checker.formats.verdict import Anomaly, Witness
 
 _CATCH_UP_US: Final = 1_000_000
+_HUNG: Final = "hung when it was stopped and was killed"
+_STOPPED: Final = "exited with code {} when it was stopped"
 
 
 @per_partition("no-progress", "final-reads-stuck", "not-converged", needs=(Need.HISTORY, Need.LOGS))
@@ -133,40 +136,42 @@ def not_converged(group: Group) -> list[Anomaly]:
     ]
 
 
-@per_run("unexplained-exit", needs=(Need.EXITS,))
-def unexplained_exit(group: Group) -> Finding:
-    """Find `unexplained-exit`: a process ended that neither a fault nor the harness had ended."""
+@per_run("unexplained-exit", "unclean-stop", needs=(Need.EXITS,))
+def unexplained_exits(group: Group) -> Finding:
+    """Find `unexplained-exit`: a process ended that neither a fault nor the harness had ended; and
+    `unclean-stop`: it hung, or ended with the code of an error, when the harness stopped it."""
     exits = group.of(Exits)
-    wrong = np.flatnonzero(~exits.expected)
-    anomalies: tuple[Anomaly, ...] = ()
-    if len(wrong):
-        first = int(wrong[0])
-        witnesses = [
-            Witness(
-                what=f"exit with code {exits.code[row]}",
-                node=exits.name(int(exits.node[row])),
-                t_us=int(exits.t_us[row]),
-            )
-            for row in wrong
-        ]
-        said = exits.said[first].rstrip(".")
-        said = f"; its last lines: {said}" if said else ""
-        # If nobody outside sent SIGKILL, the harness did: the process ignored its SIGTERM.
-        hung, how = exits.code[first] == -signal.SIGKILL, "hung when it was stopped and was killed"
-        if not hung:
-            stopped = exits.by[first] == "stop"
-            how = f"exited with code {exits.code[first]} when it was stopped"
-            how = how if stopped else f"ended by itself with code {exits.code[first]}"
-        anomalies = (
-            anomaly(
-                group,
-                "unexplained-exit",
-                f"{witnesses[0].node} {how}, "
-                f"{group.seconds(exits.t_us[first])} into the storm "
-                f"({plural(len(wrong), 'such exit')}){said}.",
-                witnesses,
-                count=len(wrong),
-                offset=-1,
-            ),
+    # If nobody outside sent SIGKILL, the harness did: the process ignored its SIGTERM.
+    hung = exits.code == -signal.SIGKILL
+    stopped = hung | np.array([by == "stop" for by in exits.by], bool)
+    found = []
+    for name, which in (("unexplained-exit", ~stopped), ("unclean-stop", stopped)):
+        if len(rows := np.flatnonzero(~exits.expected & which)):
+            how = _STOPPED if which is stopped else "ended by itself with code {}"
+            how = _HUNG if hung[rows[0]] else how.format(exits.code[rows[0]])
+            found.append(_exits(group, exits, rows, name, how))
+    return Finding(property=LIVENESS, examined=len(exits), anomalies=tuple(found))
+
+
+def _exits(group: Group, exits: Exits, rows: I64, name: str, how: str) -> Anomaly:
+    """Return ends of processes as one anomaly."""
+    first = int(rows[0])
+    witnesses = [
+        Witness(
+            what=f"exit with code {exits.code[row]}",
+            node=exits.name(int(exits.node[row])),
+            t_us=int(exits.t_us[row]),
         )
-    return Finding(property=LIVENESS, examined=len(exits), anomalies=anomalies)
+        for row in rows
+    ]
+    said = exits.said[first].rstrip(".")
+    said = f"; its last lines: {said}" if said else ""
+    return anomaly(
+        group,
+        name,
+        f"{witnesses[0].node} {how}, {group.seconds(exits.t_us[first])} into the storm "
+        f"({plural(len(rows), 'such exit')}){said}.",
+        witnesses,
+        count=len(rows),
+        offset=-1,
+    )

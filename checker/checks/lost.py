@@ -100,7 +100,7 @@ def judge(group: Group) -> Finding:
     if len(was_read):
         found.append(_vanished_anomaly(group, known, was_read))
     undelivered = 0
-    unseen = missing & passed.asked_after(required)
+    unseen = missing & passed.asked_after(required) if missing.any() else missing
     if unseen.any():
         undelivered = int((unseen & acknowledged).sum())
         found += _each_promise(group, known, required.take(unseen), "unseen")
@@ -459,11 +459,12 @@ def _denied(known: Evidence, group: Group, values: I64, first: I64) -> Mask:
         return np.zeros(len(values), dtype=bool)
     finals = positions(known)
     finals = finals.take(finals.final)
+    gap, again = finals.gap, np.isin(values, _returned_by_finals(known))
+    if again.all() and not len(gap):
+        return ~again
     read_us = _read_since(known, values)
-    gap = finals.gap
     passed_us = latest_over(first, gap.due, gap.begin, gap.t0)
     # A read that has another value at the offset passed over the record as well.
-    again = np.isin(values, _returned_by_finals(known))
     over_us = latest_over(first, finals.begin, finals.end, finals.t0)
     passed = (passed_us >= read_us) & ((passed_us > over_us) | ~again)
     passed |= ~again & (over_us >= read_us) & (first >= known.deleted_below)

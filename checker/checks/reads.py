@@ -118,6 +118,8 @@ def end_below_hw(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
     rows = np.flatnonzero(
         last_of_answers(reads) & reads.at_end & (where.end >= 0) & (low < reads.hw)
     )
+    if not len(rows):
+        return []
     rows = rows[reads.uncommitted[rows] | ~_may_wait(group, known, reads.take(rows))]
     since = _known_since(known, low[rows], reads.hw[rows])
     rows = rows[since < reads.invoke_us[rows]]

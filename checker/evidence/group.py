@@ -36,10 +36,14 @@ class Group:
     """One partition of a run, or with the partition "" the run as a whole: its metadata and its
     facts by kind, each made on first use."""
 
-    def __init__(self, partition: str, parts: Parts) -> None:
+    def __init__(
+        self, partition: str, parts: Parts, nothing: dict[type[Facts], Any] | None = None
+    ) -> None:
+        """`nothing` has the kinds without rows, which all groups of a run share."""
         self.partition = partition
         self._parts = parts
-        self._views: dict[type[Facts], Facts] = {}
+        self._nothing = {} if nothing is None else nothing
+        self._views: dict[type[Facts], Any] = {}
         self._made: dict[Any, Any] = {}
 
     @cached_property
@@ -66,15 +70,22 @@ class Group:
 
     def of(self, kind: type[_Kind]) -> _Kind:
         """Return the facts of one kind about this group, sorted."""
-        if kind not in self._views:
-            columns, rows = self._parts.get(kind) or (Columns(kind, [], self._names), None)
-            keys = kind.order_by
-            if columns.has("turn"):
-                keys = tuple("turn" if key == "op" else key for key in keys)
-            self._views[kind] = kind(columns, columns.order(keys, rows))
-        view = self._views[kind]
-        assert isinstance(view, kind)
+        view: _Kind | None = self._views.get(kind)
+        if view is None:
+            view = self._views[kind] = self._view(kind)
         return view
+
+    def _view(self, kind: type[_Kind]) -> _Kind:
+        if kind not in self._parts:
+            if kind not in self._nothing:
+                self._nothing[kind] = kind(Columns(kind, [], self._names), None)
+            nothing: _Kind = self._nothing[kind]
+            return nothing
+        columns, rows = self._parts[kind]
+        keys = kind.order_by
+        if columns.has("turn"):
+            keys = tuple("turn" if key == "op" else key for key in keys)
+        return kind(columns, columns.order(keys, rows))
 
     @cached_property
     def replicas(self) -> tuple[str, ...]:
@@ -177,7 +188,8 @@ def groups_of(facts: Iterable[Rows]) -> list[Group]:
         every = np.split(np.argsort(codes, kind="stable"), ends[:-1])
         for partition, rows in zip(partitions, every, strict=True):
             found.setdefault(partition, {})[kind] = (columns, rows)
-    return [Group(partition, parts) for partition, parts in sorted(found.items())]
+    nothing: dict[type[Facts], Any] = {}
+    return [Group(partition, parts, nothing) for partition, parts in sorted(found.items())]
 
 
 def _columns(facts: Iterable[Rows], *, shared: bool) -> dict[type[Facts], Columns]:

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from checker.evidence.columns import Mask
-from checker.evidence.contents import NEVER, Columnar, Evidence, first_of
+from checker.evidence.contents import NEVER, Columnar, Evidence, evidence, first_of
 from checker.evidence.facts import Outcome, Polls, Resets
 from checker.evidence.group import Group
 from checker.evidence.sorting import I64
@@ -75,7 +75,12 @@ class Positions(Columnar):
 
 
 def positions(known: Evidence) -> Positions:
-    """Return the positions of all ok reads of a partition."""
+    """Return the positions of all ok reads of a partition, made once for all checks."""
+    return known.group.memo(_positions)
+
+
+def _positions(group: Group) -> Positions:
+    known = evidence(group)
     ok = known.polls.outcome == Outcome.OK
     reads = known.polls.take(ok)
     some, begin = reads.count > 0, begins_at(reads)

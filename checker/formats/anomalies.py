@@ -225,6 +225,7 @@ CATALOGUE: Final = (
     AnomalyKind("fenced-in-isr", LOG, Needs.SILENCE_DEPOSES),
     AnomalyKind("incomplete-isr", LOG, Needs.COMMITTED_STAYS),
     AnomalyKind("unexplained-exit", LIVENESS, Needs.DISKS_KEPT),
+    AnomalyKind("unclean-stop", LIVENESS, Needs.DISKS_KEPT),
     AnomalyKind(
         "unavailable",
         LIVENESS,

@@ -112,6 +112,8 @@ def _counted(*columns: I64) -> list[I64]:
 def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ...]:
     """Measure how far each follower was behind its leader, at the end of each step and at most."""
     parts = [group.of(kind) for kind in HAVE_LEO]
+    if not any(map(len, parts)):
+        return ()
     t_us, node, leo = (
         np.concatenate([p.column(name) for p in parts]) for name in ("t_us", "node", "leo")
     )

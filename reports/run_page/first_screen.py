@@ -61,6 +61,7 @@ _WHAT: Final = {
     "replay-differs": ("group state unlike its log", "group states unlike their logs"),
     "group-replicas-differ": ("group differs between replicas", "groups differ between replicas"),
     "unexplained-exit": ("process ended by itself", "processes ended by themselves"),
+    "unclean-stop": ("process did not stop cleanly", "processes did not stop cleanly"),
 }
 """The subject of a finding in the headline: of one, and of several."""
 _LOST: Final = ("lost", "tail-lost", "vanished")

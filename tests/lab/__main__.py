@@ -7,6 +7,7 @@
     python -m tests.lab small_bugs   a blind search for small bugs in the broker
     python -m tests.lab kill_campaign       parts of runs are killed, and stores fail
     python -m tests.lab hostile      stores that somebody sent, beside files that must stay
+    python -m tests.lab partitions   processor time and memory of a verdict on many partitions
     python -m tests.lab bench        speed on this machine
     python -m tests.lab soak         storm after storm in one process, and what grows
     python -m tests.lab journeys     the files of a produce request, and of a fault
@@ -25,7 +26,7 @@ from node.formats.errors import FloodmarkError
 
 EXPERIMENTS: Final = (
     *("judges", "outside", "damage", "storms", "small_bugs", "kill_campaign", "hostile"),
-    *("bench", "soak", "journeys"),
+    *("bench", "soak", "journeys", "partitions"),
 )
 
 

@@ -26,3 +26,7 @@ def test_both_judges_agree_on_drawn_schedules() -> None:
 
 def test_hostile_stores_reach_nothing_outside() -> None:
     assert main(["hostile", "--cases", "340"]) == 0
+
+
+def test_many_partitions_cost_no_more_than_their_share() -> None:
+    assert main(["partitions"]) == 0

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from checker.engine.local import check_run
 from checker.formats.errors import CheckerError
 from checker.ingest.external_history import SUFFIX, validate
 from harness.formats.finding import RECORD
 from harness.runs.run_paths import folders_with_pages, run_folders
 from node.formats.errors import UsageError
+from tests.support.checker.story import Story
 
 
 def a_run(folder: Path) -> Path:
@@ -36,6 +38,21 @@ def test_a_link_in_a_store_leads_to_no_run(tmp_path: Path, place: str) -> None:
     link.symlink_to(outside)
     assert run_folders([store]) == [own]
     assert {each.resolve() for each in folders_with_pages([store])} == {own}
+
+
+def test_a_link_that_a_person_names_is_followed_to_a_run_only(tmp_path: Path) -> None:
+    store, run = tmp_path / "store", Story().write(tmp_path / "outside/run")
+    for folder in (store, tmp_path / "empty"):
+        folder.mkdir()
+    for name, target in (("latest", run), ("nothing", tmp_path / "empty")):
+        (store / name).symlink_to(target)
+    (found,) = run_folders([store / "latest"])
+    check_run(found, write=True)
+    assert (run / "results.json").is_file()
+    assert folders_with_pages([store / "latest"]) == [store / "latest"]
+    for pages_or_runs in (run_folders, folders_with_pages):
+        with pytest.raises(UsageError, match="not a run folder"):
+            pages_or_runs([store / "nothing"])
 
 
 LINE = "{:process 0, :type :invoke, :f :send, :value [[:send 1 2]], :time 3}\n"

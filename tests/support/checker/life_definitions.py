@@ -41,7 +41,9 @@ class LifeDefinitions:
             found["liveness unknown"] += stuck and not self.asked()
             found["not-converged"] += self.apart(partition)
         found.update(self.members())
-        found["unexplained-exit"] = sum(not e["expected"] for e in self.story.exits)
+        for end in self.story.exits:
+            stopped = end.get("by") == "stop" or end["code"] == -9
+            found["unclean-stop" if stopped else "unexplained-exit"] += not end["expected"]
         scripted = self.scripted()
         if not scripted:
             found["few-acks"] = int(len(self.progressed()) < 10)

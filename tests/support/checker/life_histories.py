@@ -5,6 +5,7 @@ Times are few and close together, so that many fall exactly on a limit."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import cycle
 
 from hypothesis import strategies as st
 
@@ -182,8 +183,8 @@ def tell(life: Life) -> Story:
         if end is not None:
             s.log(node, *[(1_000 + n, 1) for n in range(end)], hw=0)
     s.exits = [
-        {"node": "n1", "t_us": 1_020_000 + n, "code": n, "expected": expected}
-        for n, expected in enumerate(life.exits)
+        {"node": "n1", "t_us": 1_020_000 + n, "code": n, "expected": expected, "by": by}
+        for n, (expected, by) in enumerate(zip(life.exits, cycle(("itself", "stop"))))
     ]
     for line in life.struck:
         s.fault(line.index, "kill", line.action, line.ms, stopped=line.count)
