@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from checker.evidence.columns import Rows, Words, rows
 from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome, Polls, Resets, Sends
-from checker.evidence.sorting import I64, distinct
+from checker.evidence.sorting import I64
 from checker.ingest import joined, tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
@@ -364,10 +364,8 @@ class Reader(FileReader[Op]):
 
 def pairs_of(process: I64, partition: Words) -> Iterator[tuple[int, str]]:
     """Yield each process with each of its partitions."""
-    processes, codes = np.unique(process, return_inverse=True)
-    texts = partition.words
-    for key in distinct(codes * len(texts) + partition.codes).tolist():
-        yield int(processes[key // len(texts)]), texts[key % len(texts)]
+    for each, code in set(zip(process.tolist(), partition.codes.tolist(), strict=True)):
+        yield each, partition.words[code]
 
 
 def finish(reader: Reader) -> None:
@@ -398,8 +396,9 @@ def end(reader: Reader) -> None:
     reader.give_up()
     reader.end_part()
     reader.judge_whole(not reader.join.seen.others)
-    reader.add(reader.join.rest(), reader.said)
-    reader.end_part()
+    if reader.join.open or not reader.parts["ops"]:
+        reader.add(reader.join.rest(), reader.said)
+        reader.end_part()
 
 
 def all_columns(reader: Reader) -> dict[str, Columns]:
