@@ -6,6 +6,7 @@ import struct
 import time
 from asyncio import gather
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import nats
@@ -31,6 +32,7 @@ from node.formats.json_input import decode
 
 Nodes = Sequence[Node]
 ACK_WAIT_MS = 2000
+BATCHES = (2, 11)  # The first version with a direct get of many messages.
 _PAGE = "https://docs.nats.io/nats-concepts/jetstream"
 _DEFAULT = "acknowledged after it successfully replicated to at least a quorum of servers"
 _ALWAYS = "will make sure servers `fsync` after every message before it is acknowledged"
@@ -97,6 +99,9 @@ class Nats(adapter.Adapter):
             raise Refused("no responders") from None
 
     async def read(self, c: Client, partition: str, offset: int, limit_s: float) -> LogSlice:
+        version = c.connected_server_version
+        if (version.major, version.minor) < BATCHES:
+            return await self._read_singly(c, partition, offset, limit_s)
         inbox, found = c.new_inbox(), []
         answers = await c.subscribe(inbox)
         ask = json.dumps({"seq": offset + 1, "batch": 500}).encode()
@@ -108,6 +113,15 @@ class Nats(adapter.Adapter):
             raise RuntimeError(f"status {head['Status']}")
         end = int(head.get("Nats-Last-Sequence", 0)) + int(head.get("Nats-Num-Pending", 0))
         return LogSlice(found, end)
+
+    async def _read_singly(self, c: Client, part: str, offset: int, limit_s: float) -> LogSlice:
+        asked = [json.dumps({"seq": offset + n}).encode() for n in range(1, 101)]
+        where = f"$JS.API.DIRECT.GET.{part}"
+        answers = await gather(*(c.request(where, ask, limit_s) for ask in asked))
+        # What was appended meanwhile may be there although the one before it was not yet.
+        got = [*takewhile(lambda answer: "Status" not in (answer.headers or {}), answers)]
+        found = [(int((a.headers or {})["Nats-Sequence"]) - 1, a.data) for a in got]
+        return LogSlice(found, offset + len(got) if len(got) < len(asked) else -1)
 
     def join(self, connection: Client, group: str, member: str, partitions: Sequence[str]) -> Any:
         return connection, partitions

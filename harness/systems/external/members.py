@@ -36,6 +36,9 @@ MOST_QUIETS: Final = 10
 """A drain ends after so many times the quiet that it waits for: something comes again for ever."""
 SHARES: Final = (("now", 60), ("soon", 20), ("late", 10), ("again", 5), ("never", 5))
 """How many percent of what a member is given it settles how."""
+SILENT: Final = (("late", 20), ("never", 80))
+"""The same of a member that has gone silent, as one in `SILENT_EVERY` does."""
+SILENT_EVERY: Final = 5
 
 
 class GroupMembers:
@@ -74,6 +77,7 @@ class GroupMembers:
         rng = random.Random(f"{self._seed}/member/{number}")
         while self.working:
             member = Member(self, f"m{next(self._names)}", number)
+            member.silent = rng.randrange(SILENT_EVERY) == 0
             until = time.monotonic() + rng.uniform(0.5, 1.5) * self._crash_every_s
             if await member.join():
                 while self.working and time.monotonic() < until:
@@ -88,7 +92,8 @@ class GroupMembers:
     def _settle(self, member: Member, given: Sequence[Delivery], rng: random.Random) -> None:
         """Settle each delivery in one of the ways of `SHARES`, in any order."""
         by_way: dict[str, list[Delivery]] = {}
-        ways, weights = [way for way, _ in SHARES], [share for _, share in SHARES]
+        shares = SILENT if member.silent else SHARES
+        ways, weights = [way for way, _ in shares], [share for _, share in shares]
         for delivery in rng.sample(list(given), len(given)):
             by_way.setdefault(rng.choices(ways, weights)[0], []).append(delivery)
         wait_s, failover_s = self.promise.ack_wait_ms / 1000, self.adapter.failover_ms / 1000
@@ -142,6 +147,7 @@ class Member:
         self.group, self.name, self.turn = group, name, turn
         self.connection: Any = None
         self.session: Any = None
+        self.silent = False
         self._idle: list[ProcessThread] = []
 
     async def _do(

@@ -208,14 +208,14 @@ def queue(seed: int, plant: str = "", limit: int = -1) -> tuple[list[Op], bool]:
     if plant == "ahead" and untried:
         h.fetch(untried[0] + 1, h.now, h.now + 1)
         h.now, shown = h.now + 10, True
-    quiet_until = h.now + 100_000 + 1
+    quiet_until = h.now + 130_000
     while h.now < quiet_until:
         given = poll(final=True)
         h.now += 10
         for at in given:
             settle(at, h.now - 5, "ack", sure=True)
         if given or due or begun < len(records):
-            quiet_until = h.now + 110_000
+            quiet_until = h.now + 130_000
         h.now += 20_000
     back = (line.deliveries[0].records[0].offset for line in h.lines if line.f == "nack")
     return h.numbered(), shown and forgotten not in back

@@ -511,7 +511,7 @@ MOST_LINES = {
     "RabbitMQ": 160,
     "Liftbridge": 160,
     "Kafka": 142,
-    "Nats": 225,
+    "Nats": 239,
     "Etcd": 140,
     "Redis": 137,
     "RedisStreams": 145,
