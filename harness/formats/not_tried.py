@@ -31,6 +31,13 @@ def never_met(coverage: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
     return found
 
 
+def rate_of_new(coverage: Mapping[str, int]) -> float:
+    """Return about how often the next fault meets a role and state that none of its kind has met:
+    the share of those met once (Good and Turing). 1 if there is no fault."""
+    total = sum(coverage.values())
+    return sum(count == 1 for count in coverage.values()) / total if total else 1.0
+
+
 def in_words(pairs: list[str], most: int = MOST_NAMED) -> str:
     """Return the first `most` items as a comma list, with the number of others; "" for none."""
     more = f" and {len(pairs) - most} more" if len(pairs) > most else ""

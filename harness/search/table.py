@@ -42,6 +42,11 @@ def summary(total: Searched, kinds: int, seconds: float) -> str:
     drawn = {name.partition("/")[0] for name in total.fault_coverage}
     if never := not_tried.in_words(not_tried.never_met(total.fault_coverage, drawn)):
         lines.append(f"  never met: {never}")
+    if total.fault_coverage:
+        new = not_tried.rate_of_new(total.fault_coverage)
+        lines.append(
+            f"  new: about {new:.1%} of further faults meet a role and state that none has"
+        )
     lines += [f"  problem: {problem}" for problem in total.problems[:5]]
     lines += [f"  could not be judged: {folder}" for folder in total.unknown_runs]
     return "\n".join(lines)

@@ -156,11 +156,17 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
 
     @classmethod
     def compose(cls, spot: Spot) -> Fault:
-        """Draw an order of some brokers, a rule, or that a move is cancelled."""
+        """Draw an order of some brokers, one broker less, or a rule; after another move mostly the
+        first replicas again, or that it is cancelled."""
         dice, names = spot.dice, list(spot.dice.brokers)
+        first = names[: dice.copies]
+        less = [name for name in first if name != spot.on] or first
         dice.rng.shuffle(names)
-        some = ",".join(names[: dice.rng.randint(1, len(names))])
-        replicas = dice.weighted(((some, 6), (ROTATE, 1), (MOVE, 2), (MORE, 1), ("", 3)))
+        some = names[: dice.rng.randint(1, len(names))]
+        back = 4 if spot.again else 0.5
+        order = dice.weighted(((some, 4), (less, 2), (first, back), ([], back)))
+        rule = dice.weighted(((ROTATE, 1), (MOVE, 2), (MORE, 1)))
+        replicas = rule if dice.chance(0.3) else ",".join(order)
         return cls(partition=spot.partition, replicas=replicas, at_ms=0)
 
     @classmethod
@@ -197,6 +203,7 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
     min_isr: int
 
     letter = "Q"
+    consequences = frozenset({Consequence.ISR_CHANGE})
     sentence = "Set min_isr to {min_isr}"
     drawing = "it changes what a schedule promises"
 

@@ -11,7 +11,16 @@ import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults.dice import ON_VOTERS, Dice, Spot
-from nemesis.faults.kind import ONE_NODE, Drawing, Effect, FaultKind, Injected, Loss, Site
+from nemesis.faults.kind import (
+    ONE_NODE,
+    Consequence,
+    Drawing,
+    Effect,
+    FaultKind,
+    Injected,
+    Loss,
+    Site,
+)
 from nemesis.faults.lasting import LastingFault
 from nemesis.faults.words import conditions, nth, target
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, wrong_event
@@ -20,7 +29,7 @@ from nemesis.links.rule import LinkRule
 from nemesis.processes import CannotAct
 from nemesis.world import BreakAt
 from node.core.turn import TurnStep
-from node.formats.trace import BREAK
+from node.formats.trace import BREAK, METADATA_PARTITION, VOTE
 
 TURN_GROUP: Final = "turn"
 """Stands for the kinds that stand inside a turn, which only our own brokers have."""
@@ -46,6 +55,8 @@ _RARER: Final = (
     *(("append", 4), ("ack", 3), ("hw", 3), ("role", 3), ("truncated", 2), ("isr", 2)),
     *(("proposed", 2), ("vote", 2), ("deleted", 0.5)),
 )
+_METADATA: Final = 0.08
+"""How often a composed breakpoint of a broker waits for an event of the metadata."""
 _OF_VOTERS: Final = (("", 1),)
 
 
@@ -74,6 +85,7 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
     of_turns = True
     whole = True
     causes = (BREAK,)
+    consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE, Consequence.RESTART})
     # No alias but its own: only our own brokers have turns.
     drawing = Drawing(
         targets=(*ONE_NODE, ("controller", 1), ("voters", 0.5)),
@@ -115,8 +127,12 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
         of_voter = spot.on in ON_VOTERS or spot.on.startswith("v")
         if of_voter or spot.dice.chance(0.3):
             return drawn
-        match = {"partition": spot.partition}
-        return replace(drawn, event=spot.dice.weighted(_RARER), match=match)
+        metadata = spot.dice.chance(_METADATA)
+        match = {"partition": METADATA_PARTITION if metadata else spot.partition}
+        events = (
+            _OF_ALL if metadata else [event for event in _RARER if spot.votes or event[0] != VOTE]
+        )
+        return replace(drawn, event=spot.dice.weighted(events), match=match)
 
     def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
         """Arm the breakpoint on a node."""

@@ -22,13 +22,16 @@ T = TypeVar("T")
 
 class Spot(NamedTuple):
     """The spot of a fault in a composed schedule: its target `on`, the `other` end of its links,
-    the partition that the schedule is about, and a length."""
+    the partition that the schedule is about, and a length. `votes`: brokers elect by votes.
+    `again`: the schedule has a fault of the same kind before."""
 
     dice: Dice
     on: str
     other: str
     partition: str
     for_ms: int
+    votes: bool = False
+    again: bool = False
 
 
 class Dice:
@@ -54,6 +57,7 @@ class Dice:
         self.protocol = cluster.protocol
         self.with_voters = cluster.voters > 0
         self.with_clients = workload.clients + workload.consumers > 0
+        self.idempotent = workload.idempotent
         self.rng = rng
         self._victim = ""
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults.dice import Dice, Spot
-from nemesis.faults.kind import ONE_NODE, Drawing, Site
+from nemesis.faults.kind import ONE_NODE, Consequence, Drawing, Site
 from nemesis.faults.link_fault import LinkFault, between, draw_kinds, draw_other_end
 from nemesis.faults.words import target, wanted
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Milliseconds, Workload, wrong_match
@@ -33,6 +33,7 @@ class _Messages(LinkFault, frozen=True, kw_only=True):
 
     colour = "#8a4fb0"
     pattern = "dots"
+    consequences = frozenset({Consequence.ISR_CHANGE})
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
         """Return a link rule for each direction, with the fields of the fault."""
@@ -131,8 +132,8 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
 
 _ROUTES: Final[Mapping[tuple[str, str], tuple[tuple[str, float], ...]]] = {
     ("n", "n"): (
-        *(("fetch-response", 6), ("fetch", 3), ("offset-for-leader-epoch-response", 2)),
-        *(("offset-for-leader-epoch", 1), ("vote", 2), ("vote-response", 2), ("begin-epoch", 1)),
+        *(("fetch-response", 8), ("fetch", 4), ("offset-for-leader-epoch-response", 2)),
+        *(("offset-for-leader-epoch", 1), ("vote", 3), ("vote-response", 3), ("begin-epoch", 1)),
     ),
     ("n", "v"): (
         *(("alter-partition", 5), ("heartbeat", 2), ("register", 2), ("fetch", 2)),
@@ -148,6 +149,7 @@ _ROUTES: Final[Mapping[tuple[str, str], tuple[tuple[str, float], ...]]] = {
 }
 """The kinds of messages that pass from one kind of node to another (brokers, voters, clients), with
 the weights with which a composed schedule chooses them."""
+_OF_VOTES: Final = ("vote", "vote-response", "begin-epoch")
 _DELAYS: Final = (0.05, 0.2, 0.4, 0.8, 1.3)
 """Factors of the session by which messages are late."""
 
@@ -172,14 +174,20 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
 
     @classmethod
     def compose(cls, spot: Spot) -> Fault:
-        """Draw a rule about one kind of messages between the two ends of a spot."""
+        """Draw a rule about one kind of messages between the two ends of a spot, or about all
+        requests or all answers."""
         dice = spot.dice
         ends = (spot.on, spot.other if spot.other != spot.on else "rest")
         on, to = ends if dice.chance(0.5) else ends[::-1]
         if on == "rest":  # only the receiving end may be called that
             on = "all"
         sides = (_side(on), _side(to))
-        kind = dice.weighted(_ROUTES.get(sides, _ROUTES["n", "n"]))
+        route = _ROUTES.get(sides, _ROUTES["n", "n"])
+        sent = [
+            (kind, weight * (0.1 if kind in _OF_VOTES and not spot.votes else 1))
+            for kind, weight in route
+        ]
+        kind = dice.weighted(sent)
         match: dict[str, Any] = {}
         if "partition" in MESSAGE_FIELDS[kind]:
             metadata = "v" in sides and kind in ("fetch", "fetch-response", "vote", "vote-response")
@@ -189,20 +197,25 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
         if "pre" in MESSAGE_FIELDS[kind] and dice.chance(0.5):
             match["pre"] = False
         # A request that the network doubles is two requests, unless its producer is idempotent.
-        doubles = 0 if kind == "produce" else 2
+        doubles = 2 if kind != "produce" or dice.idempotent else 0
         action: Literal["drop", "delay", "duplicate", "hold"] = dice.weighted(
             (("drop", 3), ("hold", 3), ("delay", 2), ("duplicate", doubles))
         )
         late = action in ("delay", "duplicate")
+        kinds: tuple[str, ...] = (kind,)
+        if "c" not in sides and match.keys() <= {"partition"} and dice.chance(0.3):
+            answer = _is_answer(kind)
+            kinds = tuple(other for other, _ in route if _is_answer(other) is answer)
+            match = match if "v" not in sides else {}
         session_ms = dice.timings.session_ms
         return cls(
             on=on,
             to=to,
             action=action,
-            kinds=(kind,),
+            kinds=kinds,
             match=match,
             delay_ms=round(dice.rng.choice(_DELAYS) * session_ms) if late else 0,
-            limit=dice.weighted(((None, 3), (1, 3), (2, 1))),
+            limit=dice.weighted(((None, 3), (1, 2), (2, 1)) if late else ((None, 6), (1, 1))),
             for_ms=max(spot.for_ms, session_ms // 4),
             at_ms=0,
         )
@@ -253,6 +266,10 @@ def for_protocol(fault: Fault, protocol: str) -> Fault:
     known = {field for kind in kinds or MESSAGE_KINDS for field in MESSAGE_FIELDS[kind]}
     match = {name: value for name, value in fault.match.items() if name in known}
     return replace(fault, kinds=kinds, match=match)
+
+
+def _is_answer(kind: str) -> bool:
+    return kind.endswith("-response")
 
 
 def _side(target: str) -> str:

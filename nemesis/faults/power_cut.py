@@ -8,9 +8,11 @@ from typing import Annotated, Final
 
 import msgspec
 
+from nemesis.faults.dice import Spot
 from nemesis.faults.kind import ONE_NODE, Drawing, Effect, Injected, Requirement, Site
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
+from nemesis.formats.fault import Fault
 
 REORDERED: Final = 0.3
 """How often a power cut reorders writes, where the disk can."""
@@ -41,6 +43,12 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         ),
         aliases=(),
     )
+
+    @classmethod
+    def compose(cls, spot: Spot) -> Fault:
+        """Draw a power cut that mostly keeps nothing, or a drawn part for each node."""
+        keep = spot.dice.weighted(((0, 5), (None, 4), (50, 1)))
+        return msgspec.structs.replace(super().compose(spot), keep_percent=keep)
 
     def inject(self, site: Site) -> Injected:
         """Cut the power of each node. If files are declared as unsynced and no byte was taken, the

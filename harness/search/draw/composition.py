@@ -5,32 +5,34 @@ many elections came before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from harness.search.grammar.weights import Choices
+from harness.search.draw.weights import Choices
 from nemesis.faults import ElectPreferred
 from nemesis.faults.dice import Dice, Spot
 from nemesis.faults.kind import KINDS, Consequence, FaultKind
-from nemesis.formats.schedule import After, Cluster, Fault
+from nemesis.formats.schedule import After, Cluster, Fault, Workload
 from node.formats import trace
 from node.formats.trace import METADATA_PARTITION
 
-MOST_FAULTS: Final = 14
-LATEST_MS: Final = 1500
+MOST_FAULTS: Final = 24
+LATEST_MS: Final = 3000
 """No fault at a fixed time begins later; those that wait for an event may come later."""
-LAST_MS: Final = 1900
-"""No fault at a fixed time begins later: a storm lasts two seconds."""
-_LONGEST_MS: Final = 600
+LAST_MS: Final = 3400
+"""No fault at a fixed time begins later: a storm lasts three seconds and a half."""
+_LONGEST_MS: Final = 300
 """The longest time that a fault is taken to need until the next one."""
 _OF_CONTROLLER: Final = (trace.PARTITION, trace.PROPOSED, trace.ISR)
-_OF_VOTES: Final = (trace.VOTE,)
-_WITHIN: Final = (1.2, 1.6, 2.4)
+_WITHIN: Final = (1.1, 1.3, 1.7)
 """Factors of the session by which a fault comes if its event does not."""
 _METADATA_PERCENT: Final = 4
 _VICTIM_PERCENT: Final = 80
+_FOCUS_PERCENT: Final = 60
+_NEW_PERCENT: Final = 50
 _BROKERS_PERCENT: Final = 78
 """How often a role is one of a single broker."""
 
@@ -41,8 +43,9 @@ class Composition:
 
     `kinds` are the kinds of its faults, `partition` is the one that most faults are about,
     `brokers` the names that the roles first, second, third stand for. `votes`: replicas elect their
-    leader by votes. The nodes of `cast` play most parts. `leads` is the broker that probably leads,
-    "" if that is open. `now_ms` is about when the last fault has had its effect."""
+    leader by votes. The nodes of `cast` play most parts, `focus` that of a phrase. `leads` is the
+    broker that probably leads, "" if that is open; `former` led before. `now_ms` is about when the
+    last fault has had its effect."""
 
     choose: Choices
     cluster: Cluster
@@ -56,6 +59,8 @@ class Composition:
     now_ms: int = 0
     faults: list[Fault] = field(default_factory=list)
     held: int = 0
+    former: str = ""
+    focus: str = ""
 
     @property
     def full(self) -> bool:
@@ -64,12 +69,16 @@ class Composition:
 
     # -- who
 
-    def bind(self) -> None:
+    def bind(self, workload: Workload) -> None:
         """Choose the few roles that most faults of this schedule are about."""
         self.cast = tuple(self._role() for _ in range(self.choose.rng.choice((1, 2, 2, 3))))
+        if workload.idempotent:  # lost answers and late requests let it send again
+            self.cast += ("clients",)
 
     def who(self) -> str:
-        """Draw a target: mostly one of the cast, sometimes any role."""
+        """Draw a target: the focus of a phrase, mostly one of the cast, sometimes any role."""
+        if self.focus and self.choose.chance(_FOCUS_PERCENT):
+            return self.focus
         if self.cast and self.choose.chance(_VICTIM_PERCENT):
             return self.choose.rng.choice(self.cast)
         return self._role()
@@ -130,6 +139,15 @@ class Composition:
         self.now_ms = min(self.now_ms + ms, LATEST_MS)
         return {"at_ms": self.now_ms}
 
+    def meanwhile(self, at: int) -> dict[str, Any]:
+        """Draw a moment soon after a fault begins: mostly when something else is written."""
+        match self.choose.of("meanwhile"):
+            case "later":
+                return later(self.faults[at], self.choose.number("soon"))
+            case event:
+                after = self._after(event, nth=self.choose.number("nth"), role="leader")
+                return self.since(after, self.choose.number("delay"), at)
+
     def event(self, at: int) -> After:
         """Draw an event that a fault may cause; let the fault last until its effect."""
         fault = self.faults[at]
@@ -139,14 +157,16 @@ class Composition:
             return After(event=self.choose.rng.choice(own), within_ms=self.waits_ms())
         if self.votes:
             causes.discard(Consequence.ISR_CHANGE.value)
+        elif Consequence.RESTART.value in causes and 2 * (fault.for_ms or 0) < timings.session_ms:
+            causes = {Consequence.RESTART.value}  # it is back within its session
         elif on and self.leads and on not in self._leaders():
             causes.discard(Consequence.ELECTION.value)
         cause = self.choose.of("causes", *({cause.value for cause in Consequence} - causes))
         if cause == "flow":
             return self._after(self.choose.of("flow"), nth=self.choose.number("nth"))
-        event = self.choose.of(cause, *(_OF_CONTROLLER if self.votes else _OF_VOTES))
+        event = self.choose.of(cause, *(_OF_CONTROLLER if self.votes else ()))
         if cause == Consequence.RESTART.value:
-            return self._after(event, node=on if on in self.brokers else "", role="follower")
+            return self._after(event, node=on if on in self.brokers else "")
         waits_ms = timings.lag_ms if cause == Consequence.ISR_CHANGE.value else timings.session_ms
         waits_ms = timings.election_max_ms if self.votes else waits_ms
         if fault.for_ms is not None and fault.for_ms < waits_ms and self.choose.chance(80):
@@ -166,18 +186,30 @@ class Composition:
 
     def waits_ms(self) -> int:
         """Draw after which time a fault comes if its event does not."""
-        return round(self.cluster.timings.session_ms * self.choose.rng.choice(_WITHIN))
+        timings = self.cluster.timings
+        notices_ms = timings.election_max_ms if self.votes else timings.session_ms
+        return round(notices_ms * self.choose.rng.choice(_WITHIN))
 
     # -- how long, and what
 
-    def lasts(self) -> int:
+    def lasts(self, factor: str = "factor") -> int:
         """Draw a length: a factor of a threshold of the cluster."""
-        threshold = int(getattr(self.cluster.timings, self.choose.of("threshold")))
-        return round(threshold * float(self.choose.of("factor")))
+        without = ("session_ms", "lag_ms") if self.votes else ()
+        threshold = int(getattr(self.cluster.timings, self.choose.of("threshold", *without)))
+        return round(threshold * float(self.choose.of(factor)))
 
-    def kind(self) -> type[FaultKind]:
-        """Draw a kind of fault of this schedule."""
-        return KINDS[self.choose.some("kind", list(self.kinds), 1)[0]]
+    def kind(self, fits: Callable[[type[FaultKind]], object] = bool) -> type[FaultKind]:
+        """Draw a kind of fault of this schedule, one that fits if there is any: often one that it
+        does not have yet."""
+        fit = [name for name in self.kinds if fits(KINDS[name])] or list(self.kinds)
+        used = {fault.what for fault in self.faults}
+        if self.choose.chance(_NEW_PERCENT):
+            fit = [name for name in fit if name not in used] or fit
+        return KINDS[self.choose.some("kind", fit, 1, power=0.5)[0]]
+
+    def ends_leader(self) -> type[FaultKind]:
+        """Draw a kind of fault by which another replica leads."""
+        return self.kind(lambda kind: Consequence.ELECTION in kind.consequences)
 
     def atom(self, kind: type[FaultKind], on: str = "", **when: Any) -> Fault | None:
         """Add a fault of a kind, at the moment `when` or a drawn one; return it. None if the
@@ -185,22 +217,39 @@ class Composition:
         if self.full:
             return None
         on = on or self.who()
+        if kind is ElectPreferred and on in (self.leads, f"leader:{self.partition}"):
+            on = self.broker(but=self.leads) if self.leads else self.former
         spot = Spot(
             dice=self.dice,
             on=self.broker() if on == "clients" and not kind.on_links else on,
-            other=self.choose.rng.choice(("rest", "rest", "voters", "clients", self.who())),
+            other=self._other(on),
             partition=self.partition,
-            for_ms=self.lasts(),
+            for_ms=self.lasts("down" if Consequence.RESTART in kind.consequences else "factor"),
+            votes=self.votes,
+            again=any(fault.what == kind.__struct_config__.tag for fault in self.faults),
         )
         when = when or self.moment()
         fault: Fault = replace(kind.compose(spot), **{"at_ms": None, "after": None, **when})
         self.faults.append(fault)
         if isinstance(fault, ElectPreferred):
-            self.leads = fault.first
+            self._led_by(fault.first)
         elif Consequence.ELECTION in kind.consequences and spot.on in self._leaders():
-            self.leads = ""
+            self._led_by("")
         self.now_ms = min(self.now_ms + min(fault.for_ms or 20, _LONGEST_MS), LATEST_MS)
         return fault
+
+    def _led_by(self, name: str) -> None:
+        self.leads, self.former = name, self.leads or self.former
+
+    def _other(self, on: str) -> str:
+        """Draw the other end of the links of a fault on `on`."""
+        match self.choose.of("other", *(("leader",) if on in self._leaders() else ())):
+            case "leader":
+                return f"leader:{self.partition}"
+            case "cast":
+                return self.who()
+            case other:
+                return other
 
 
 def later(fault: Fault, delay_ms: int) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.search.draw.generator import TIMING_PROFILES
-from harness.search.grammar.phrases import draw_schedule
-from harness.search.grammar.weights import WEIGHTS
-from harness.search.worlds.simulated import SimulatedSubject
+from harness.search.draw.conditions import TIMING_PROFILES
+from harness.search.draw.phrases import draw_schedule
+from harness.search.draw.weights import WEIGHTS
 from nemesis.faults import KINDS
 from nemesis.formats.schedule import Cluster, Schedule, Workload, check
 from node.formats.trace import METADATA_PARTITION
@@ -102,6 +101,8 @@ def test_every_fault_of_the_registry_is_drawn_without_a_line_in_the_grammar() ->
     assert {what for what, _ in met} == set(SIMULATED)
     assert met["link", "clients"]
     assert met["link", "metadata"]
+    assert met["break", "metadata"]
+    assert met["break", "voters"]
 
 
 def test_every_option_of_the_table_is_drawn() -> None:
@@ -135,13 +136,3 @@ def test_every_fault_hits_every_role() -> None:
         if "on" in kind.__struct_fields__ and not met[what, role]
     ]
     assert not never
-
-
-def test_an_engine_is_part_of_the_generator_of_a_search() -> None:
-    old, new = (
-        SimulatedSubject(protocol="kafka"),
-        SimulatedSubject(protocol="kafka", engine="grammar"),
-    )
-    assert old.generator != new.generator
-    assert old.draw(1, 2) != new.draw(1, 2)
-    assert new.draw(1, 2) == new.draw(1, 2)

@@ -6,26 +6,30 @@ above zero. `python -m tests.lab small_bugs --lists U V` measures a change."""
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
-    "phrase": {"atom": 6, "then": 8, "during": 9, "repeat": 6, "stale": 5, "only": 2},
+    "phrase": {"atom": 4, "then": 7, "during": 11, "repeat": 6, "stale": 4, "only": 2},
     "moment": {"event": 10, "with": 5, "end": 3, "later": 3},
     "first": {"time": 4, "event": 5},
-    "kinds": {"1": 2, "2": 4, "3": 4, "5": 3, "8": 1},
+    "kinds": {"1": 1, "2": 2, "3": 4, "4": 4, "6": 3, "9": 1},
     "kind": {
-        "kill": 8,
-        "stop": 6,
+        "kill": 6,
+        "stop": 3,
         "power-cut": 6,
         "pause": 5,
-        "isolate": 8,
-        "cut": 7,
-        "link": 14,
-        "break": 6,
-        "elect-preferred": 10,
-        "reassign": 4,
-        "set-min-isr": 2,
+        "isolate": 14,
+        "cut": 8,
+        "link": 24,
+        "break": 12,
+        "elect-preferred": 14,
+        "reassign": 8,
+        "set-min-isr": 8,
+        "bit-flip": 3,
+        "torn-write": 3,
+        "disk-emptied": 4,
+        "fsync-error": 2,
         "loss": 2,
         "delay": 2,
     },
@@ -40,7 +44,14 @@ WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
     },
     "else": {"controller": 3, "voters": 3, "clients": 2, "all": 1, "followers": 2, "lagging": 1},
     "threshold": {"session_ms": 5, "lag_ms": 3, "election_max_ms": 3, "fetch_timeout_ms": 1},
-    "factor": {"0": 1, "0.1": 2, "0.3": 1, "0.6": 1, "1.3": 6, "1.8": 5, "2.5": 4, "4": 3, "8": 1},
+    "factor": {"0": 1, "0.1": 2, "0.3": 1, "0.6": 1, "1.3": 6, "1.8": 5, "2.5": 3, "4": 1, "8": 1},
+    "down": {"0": 3, "0.1": 3, "0.3": 2, "0.6": 1, "1.3": 4, "1.8": 3, "2.5": 2, "4": 1, "8": 0.3},
+    "other": {"rest": 4, "voters": 5, "clients": 2, "leader": 4, "cast": 3},
+    "inner": {"leader": 6, "phrase": 3, "order": 2},
+    "late": {"hold": 4, "duplicate": 3, "delay": 2},
+    "late by": {"0.3": 2, "0.6": 3, "1": 3, "1.5": 2, "2.5": 1},
+    "meanwhile": {"append": 5, "hw": 2, "ack": 2, "later": 4},
+    "soon": {"1": 1, "20": 2, "40": 2, "60": 3, "100": 3, "200": 1},
     "delay": {"0": 10, "1": 2, "5": 2, "20": 3, "60": 3, "150": 2},
     "causes": {
         "flow": 4,
@@ -54,8 +65,8 @@ WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
         "hw": 3,
         "append": 2,
         "partition": 2,
-        "truncated": 1,
-        "diverging": 0.5,
+        "truncated": 2,
+        "diverging": 1,
         "vote": 1,
     },
     "a replica leaves the ISR, or enters it": {"proposed": 3, "isr": 3, "partition": 3},
@@ -68,19 +79,19 @@ WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
     },
     "from": {"last": 7, "earlier": 3, "": 1},
     "nth": {"1": 8, "2": 3, "3": 1},
-    "brokers": {"3": 6, "4": 3, "2": 1, "5": 1},
-    "replication_factor": {"3": 7, "2": 2, "4": 1, "5": 1, "1": 1},
+    "brokers": {"3": 6, "4": 2, "2": 2, "5": 0.5},
+    "replication_factor": {"3": 8, "2": 2, "4": 0.7, "5": 0.4, "1": 0.5},
     "min_isr": {"2": 5, "1": 4, "3": 1},
     "voters": {"1": 8, "3": 2, "5": 0.3},
-    "partitions": {"1": 8, "2": 2, "3": 0.5},
+    "partitions": {"1": 8, "2": 1, "3": 0.3},
     "flush": {"sync": 2, "async": 1},
     "flush_interval_ms": {"1000": 1, "200": 1},
     "unclean_election": {"": 12, "1": 1},
-    "retention_records": {"0": 10, "1": 0.5, "2": 0.5, "5": 0.5},
+    "retention_records": {"0": 14, "1": 0.5, "2": 0.5, "5": 0.5},
     "fetch_max_bytes": {"": 5, "1": 1, "200": 0.5},
-    "clients": {"2": 3, "1": 3, "3": 1},
+    "clients": {"2": 3, "1": 2, "3": 2},
     "consumers": {"1": 6, "2": 2, "0": 1},
-    "rate": {"20": 3, "10": 3, "40": 2},
+    "rate": {"20": 3, "10": 2, "40": 3},
     "batch": {"1": 3, "3": 2},
     "batch_most": {"0": 6, "3": 2, "5": 1, "20": 0.5},
     "spread": {"even": 4, "zipf": 1},
@@ -92,18 +103,22 @@ WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
 }
 
 
-UNLISTED: Final = 2.0
+UNLISTED: Final = 1.4
 """The weight of a value that a group of the table does not list."""
 
 
 class Choices:
     """The random choices of one schedule."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, options: Collection[str] = ()) -> None:
+        """Prepare to draw with `rng`; `options` are groups whose first value is not drawn."""
         self.rng = rng
+        self._options = options
 
     def of(self, group: str, *without: str) -> str:
         """Draw a value of a group of the table, none of `without`."""
+        if group in self._options:
+            without = (*without, next(iter(WEIGHTS[group])))
         values = {name: weight for name, weight in WEIGHTS[group].items() if name not in without}
         return self.rng.choices(list(values), list(values.values()))[0]
 
@@ -111,11 +126,11 @@ class Choices:
         """Draw a value of a group of whole numbers."""
         return int(self.of(group))
 
-    def some(self, group: str, names: list[str], count: int) -> tuple[str, ...]:
-        """Draw up to `count` different names with the weights of a group."""
+    def some(self, group: str, names: list[str], count: int, power: float = 1.0) -> tuple[str, ...]:
+        """Draw up to `count` different names with the weights of a group, raised to a power."""
         left, chosen = list(names), list[str]()
         while left and len(chosen) < count:
-            weights = [WEIGHTS[group].get(name, UNLISTED) for name in left]
+            weights = [WEIGHTS[group].get(name, UNLISTED) ** power for name in left]
             chosen.append(self.rng.choices(left, weights)[0])
             left.remove(chosen[-1])
         return tuple(chosen)

@@ -12,26 +12,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from harness.search.grammar.conditions import draw_cluster, draw_workload
-from harness.search.grammar.drawing import Composition, later
-from harness.search.grammar.weights import Choices
+from harness.search.draw.composition import Composition
+from harness.search.draw.conditions import draw_cluster, draw_workload
+from harness.search.draw.weights import Choices
 from nemesis.faults import KINDS, FaultKind, Link, Release
 from nemesis.faults.dice import Dice
 from nemesis.formats.schedule import Schedule, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GRAMMAR_VERSION: Final = 1003
-"""The version of the grammar; under another one a seed draws another schedule. Versions of the
-scenarios are lower."""
-MOST_PHRASES: Final = 5
+GENERATOR_VERSION: Final = 1010
+"""The version of the grammar; under another one a seed draws another schedule."""
+MOST_PHRASES: Final = 9
 _DEEPEST: Final = 2
 _LEADER_PERCENT: Final = 60
-"""How often it is the leader that another fault hits while one is in force."""
+"""How often it is the leader that fails again and again."""
+_AGAIN_PERCENT: Final = 20
+"""How often something else follows before the first one ends."""
 _REFUSED_PERCENT: Final = 5
 """How often replicas that vote are asked for what only a controller can do."""
 _DOWN: Final = ("kill", "stop", "power-cut")
@@ -52,23 +53,29 @@ def then(d: Composition, depth: int) -> None:
 
 def during(d: Composition, depth: int) -> None:
     """Add a phrase while a fault lasts that ends after it."""
-    first = d.atom(d.kind())
+    first = d.atom(d.kind(lambda kind: kind.lasts))
     if first is None:
         return
     at = len(d.faults) - 1
-    if d.choose.chance(_LEADER_PERCENT):
-        moment = later(first, d.choose.number("delay"))
-        d.atom(d.kind(), f"leader:{d.partition}", **moment)
-    else:
+    match d.choose.of("inner"):
+        case "leader":
+            d.atom(d.ends_leader(), f"leader:{d.partition}", **d.meanwhile(at))
+        case "order":
+            d.atom(d.kind(lambda kind: kind.by_controller))
+        case _:
+            phrase(d, depth + 1)
+    if d.choose.chance(_AGAIN_PERCENT):
         phrase(d, depth + 1)
-    if first.for_ms is not None and d.choose.chance(70):
+    if first.for_ms is not None and d.choose.chance(40):
         longer = first.for_ms + sum(fault.for_ms or 20 for fault in d.faults[at + 1 :])
-        d.faults[at] = replace(d.faults[at], for_ms=min(longer, 1500))
+        d.faults[at] = replace(d.faults[at], for_ms=min(longer, 800))
 
 
 def repeat(d: Composition, depth: int) -> None:
     """Add the same kind of fault several times, at the same event since the last one."""
     kind, on = d.kind(), d.who()
+    if d.choose.chance(_LEADER_PERCENT):
+        kind, on = d.ends_leader(), f"leader:{d.partition}"
     first = d.atom(kind, on)
     if first is None:
         return
@@ -78,17 +85,24 @@ def repeat(d: Composition, depth: int) -> None:
 
 
 def stale(d: Composition, depth: int) -> None:
-    """Add a phrase during which messages of one kind are held; they arrive after it."""
-    held = d.atom(Link)
-    if not isinstance(held, Link):
+    """Add a phrase, mostly about one node, during which messages of that node are under way; they
+    arrive after it, or twice."""
+    rule = d.atom(Link)
+    if not isinstance(rule, Link):
         return
     d.held += 1
-    name = held.name or f"held-{d.held}"
-    d.faults[-1] = replace(
-        held, name=name, action="hold", delay_ms=0, jitter_ms=0, for_ms=max(held.for_ms or 0, 900)
-    )
+    name, for_ms = rule.name or f"held-{d.held}", max(rule.for_ms or 0, 900)
+    late = d.choose.of("late", *(("duplicate",) if "produce" in rule.kinds else ()))
+    if late == "hold":
+        rule = replace(rule, action="hold", delay_ms=0, jitter_ms=0, limit=None)
+    else:
+        action: Literal["delay", "duplicate"] = "delay" if late == "delay" else "duplicate"
+        rule = replace(rule, action=action, delay_ms=max(rule.delay_ms, d.lasts("late by")))
+    d.faults[-1] = replace(rule, name=name, for_ms=for_ms)
+    d.focus = rule.on if rule.on in d.brokers else rule.to if rule.to in d.brokers else ""
     phrase(d, depth + 1)
-    if not d.full:
+    d.focus = ""
+    if late == "hold" and not d.full:
         d.faults.append(Release(of=name, **d.moment()))
 
 
@@ -132,16 +146,23 @@ def simulated_kinds(*, by_controller: bool) -> list[str]:
 
 
 def draw_schedule(
-    rng: random.Random, protocol: str, bugs: tuple[str, ...] = (), faults: tuple[str, ...] = ()
+    rng: random.Random,
+    protocol: str,
+    bugs: tuple[str, ...] = (),
+    faults: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
 ) -> Schedule:
-    """Draw one schedule for `protocol` with `bugs` turned on. Kinds in `faults` are in it."""
-    choose = Choices(rng)
+    """Draw one schedule for `protocol` with `bugs` turned on. It may have faults of the kinds
+    `faults`, and does not have the plain values of the `options`."""
+    choose = Choices(rng, options)
     votes = protocol_of(protocol).leader_by is LeaderBy.VOTES
     possible = simulated_kinds(by_controller=not votes or choose.chance(_REFUSED_PERCENT))
     kinds = choose.some("kind", possible, choose.number("kinds"))
     kinds = tuple(dict.fromkeys((*kinds, *faults)))
     cluster = draw_cluster(choose, protocol, bugs, kinds)
     workload = draw_workload(choose, cluster)
+    if workload.idempotent:
+        kinds = tuple(dict.fromkeys((*kinds, "link")))
     names = list(cluster.broker_names())
     if choose.chance(30):
         rng.shuffle(names)
@@ -154,9 +175,9 @@ def draw_schedule(
         brokers=tuple(names),
         votes=votes,
     )
-    drawing.bind()
+    drawing.bind(workload)
     for number in range(MOST_PHRASES):
-        if drawing.full or (number and not choose.chance(70)):
+        if drawing.full or (number and not choose.chance(82)):
             break
         phrase(drawing, 0)
     return Schedule(
@@ -167,4 +188,4 @@ def draw_schedule(
 def _lasting(drawing: Composition, workload: Workload) -> Workload:
     """Return the workload, as long as the faults need."""
     tail_ms = drawing.choose.rng.choice((300, 500, 800))
-    return replace(workload, duration_ms=min(2000, drawing.now_ms + tail_ms))
+    return replace(workload, duration_ms=min(3500, drawing.now_ms + tail_ms))
