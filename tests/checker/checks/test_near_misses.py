@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from checker.formats.anomalies import CATALOGUE, AnomalyKind, Knows, Needs
 from checker.formats.verdict import RunResult, Verdict
+from harness.formats.group_state import GROUP_STATES
 from harness.formats.history import Op
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.missing_evidence import tampered
@@ -87,6 +88,11 @@ def without_members(s: Story) -> None:
     s.run.pop("membership", None)
 
 
+def without_states(s: Story) -> None:
+    """Take away what replicas keep of groups."""
+    s.extra.pop(GROUP_STATES, None)
+
+
 WITHOUT: Final[dict[Knows, Callable[[Story], object]]] = {
     Knows.TIMES: set_clocks_back,
     Knows.PROCESSES: overlap,
@@ -108,7 +114,8 @@ def pieces(whole: Callable[[], Story]) -> Iterator[Story]:
         s = whole()
         if weakening.apply(s, random.Random(1)):
             yield s
-    for take in (*WITHOUT.values(), lambda s: s.exits.clear(), without_members):
+    others = (lambda s: s.exits.clear(), without_members, without_states)
+    for take in (*WITHOUT.values(), *others):
         s = whole()
         take(s)
         yield s
