@@ -11,7 +11,7 @@ from checker.engine.local import check_run
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult, Verdict
 from harness.runs import judge
-from harness.runs.judge import IN_PROCESS_BYTES, SparkOptions, SparkSoon
+from harness.runs.judge import IN_PROCESS_BYTES, SparkSoon
 from harness.runs.options import to_schedule
 from harness.runs.requests import RunRequest
 from tests.support.checker.story import Story
@@ -53,7 +53,7 @@ def test_a_small_run_is_judged_here_and_a_large_one_on_spark(
 
 
 def test_a_cluster_that_was_asked_for_judges_whatever_the_size(folder: Path) -> None:
-    cluster = Unwilling(options=SparkOptions(master="spark://there:7077"))
+    cluster = Unwilling(master="spark://there:7077")
     with pytest.raises(CheckerError, match="Spark was asked"):
         judge.judge([folder], cluster, lambda said: None)
 
