@@ -56,9 +56,9 @@ MAY_WAIT = {
     ("nemesis/disk/process.py", "_obey"): "a disk lives until the harness closes the pipe",
     ("nemesis/disk/server.py", "obey"): "a lock that is held for one request",
     ("node/runtime/template.py", "_fork_twice"): "the child of a fork, which ends at once",
+    ("nemesis/links/link_process.py", "obey"): "the caller has seen that there is something",
     ("nemesis/links/tcp_proxy.py", "run"): "a proxy lives until the harness closes the pipe",
     ("nemesis/links/tcp_proxy.py", "_changed"): "the caller limits it",
-    ("nemesis/links/tcp_proxy.py", "_obey"): "the event loop has seen that there is something",
 }
 
 
