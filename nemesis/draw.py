@@ -87,15 +87,15 @@ def draw(
 
 
 def at_groups(faults: Sequence[Fault], seed: str) -> tuple[Fault, ...]:
-    """Return the faults, of which half of those on the leader of a partition, and a quarter of
-    those on a follower, are on the leader of the group that consumes it."""
+    """Return the faults, of which half of those on the leader of a named partition, and a quarter
+    of those on its followers, are on the leader of the group that consumes it."""
     rng, found = random.Random(seed), []
     for fault in faults:
         on = str(getattr(fault, "on", ""))
         role, _, partition = on.partition(":")
         moves = rng.random() < _AT_GROUPS.get(role, 0.0)
         to = f"leader:{GROUP_PREFIX}{partition}"
-        found.append(replace(fault, on=to) if moves else fault)
+        found.append(replace(fault, on=to) if moves and partition else fault)
     return tuple(found)
 
 

@@ -244,6 +244,8 @@ def test_half_of_the_faults_on_a_leader_may_be_on_that_of_a_group() -> None:
     on_group = [f for f in moved if isinstance(f, Kill) and f.on == "leader:group:log-0"]
     assert 30 < len(on_group) < 70
     check(Schedule(faults=moved[:20]), source="of groups")
+    nowhere = tuple(Kill(on="leader", at_ms=at) for at in range(20))
+    assert at_groups(nowhere, "seed") == nowhere, "the leader of some partition is of no group"
 
 
 def test_where_leaders_push_a_rule_about_fetches_is_about_appends() -> None:
