@@ -40,10 +40,9 @@ def changed(told: Story) -> Iterator[Story]:
 
 
 def test_a_false_sentence_is_noticed() -> None:
-    _, run, told = next(stories(seed=4))
+    drawn = ((run, told, list(changed(told))) for _, run, told in stories(seed=4))
+    run, told, made = next(story for story in drawn if len(story[2]) > 10)
     record = Reader(run, told).record
-    made = list(changed(told))
-    assert len(made) > 10
     for each in made:
         reader = Reader(run, each)
         reader.record = record
