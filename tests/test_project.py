@@ -357,6 +357,10 @@ def refused_words(page: str) -> list[str]:
     return [word for cell in cells for word in re.findall(r"\*\*([\w -]+)\*\*", cell)]
 
 
+SEED_TEXTS = ("museum/{",)
+"""Old seed texts draw the schedules of saved figures."""
+
+
 def test_names_and_docs_have_the_words_of_the_field() -> None:
     """docs/contributing.md has the table of the words and what to say instead."""
     words = refused_words(WORDS_PAGE.read_text(encoding="utf-8"))
@@ -369,7 +373,7 @@ def test_names_and_docs_have_the_words_of_the_field() -> None:
         for file in files
         if file.name not in ("contributing.md", "CHANGELOG.md", Path(__file__).name)
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-        if refused.search(line.replace("_", " "))
+        if refused.search(line.replace("_", " ")) and not any(text in line for text in SEED_TEXTS)
     ]
     assert not found, "\n".join(found)
 

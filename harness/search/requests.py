@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -60,6 +60,14 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
             "and system calls; power cuts too]."
         ),
     ] = ""
+    engine: Annotated[
+        Literal["scenarios", "grammar"],
+        Meta(
+            description="What draws the schedules: scenarios written by hand, or a grammar that "
+            "composes all kinds of faults and options.",
+            extra=SIMULATED,
+        ),
+    ] = "scenarios"
     disks: Annotated[
         str,
         Meta(

@@ -20,7 +20,7 @@ class KnownBug(NamedTuple):
     `protocol` is a protocol that takes the decision which the bug changes, `breaks` the property
     that the checker must find broken, `breaks_at` the rule that its first wrong step breaks (of
     `RULES` in checker/formats/story.py). A search for the bug also draws the kinds of `faults`, and
-    turns on the `options` of a cluster without which the bug cannot show. `rules` are the fields
+    turns on the `dimensions` of schedules without which the bug cannot show. `rules` are the fields
     of `Protocol` that the bug replaces, if it is a rule of some protocol. `name` is that of its
     field in `Bugs`, with hyphens."""
 
@@ -31,7 +31,7 @@ class KnownBug(NamedTuple):
     summary: str
     seen_in: str
     faults: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
     rules: Mapping[str, Any] = {}
     name: str = ""
 
@@ -187,18 +187,18 @@ class Bugs:
     ack_duplicate_early: Annotated[bool, KnownBug("I1", "kafka", "no-lost-acknowledged-write",
         "acknowledged-early",
         "a batch that the log has already is acknowledged before the original is committed",
-        "Redpanda #4366, rule left out", options=("idempotent",))] = False
+        "Redpanda #4366, rule left out", dimensions=("idempotent",))] = False
     keep_truncated_producers: Annotated[bool, KnownBug("I2", "quorum", "no-lost-acknowledged-write",
         "duplicate-not-in-log", "a truncation leaves what is known of producers as it was",
-        "KIP-98, rule left out", options=("idempotent",))] = False
+        "KIP-98, rule left out", dimensions=("idempotent",))] = False
     forget_producers: Annotated[bool, KnownBug("I3", "kip-279", "offsets-and-order",
         "appended-twice",
         "a process that starts does not read in its log what it should know of producers",
-        "KAFKA-5435 (before 0.11)", options=("idempotent",))] = False
+        "KAFKA-5435 (before 0.11)", dimensions=("idempotent",))] = False
     followers_forget_producers: Annotated[bool, KnownBug("I4", "kafka", "offsets-and-order",
         "appended-twice",
         "only the leader that appends a batch learns of its producer, followers do not",
-        "KIP-98, rule left out", options=("idempotent",))] = False
+        "KIP-98, rule left out", dimensions=("idempotent",))] = False
     # -- quorum: votes and majorities
     count_old_terms: Annotated[bool, KnownBug("R1", "quorum", "no-lost-acknowledged-write",
         "commit-of-old-term",

@@ -16,7 +16,8 @@ import msgspec
 
 from checker.formats.anomalies import CATALOGUE, LIVENESS
 from checker.formats.verdict import Verdict
-from harness.search.draw.phrases import draw_schedule
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
 from harness.sim.run import SimResult, batched_collections, simulate
 from node.core.bugs import canonical
 from tests.lab.outside_judge.judge import judge_trace
@@ -48,8 +49,8 @@ KNOWN: Final = "broken for ours only, in what the model does not state"
 
 def judged_twice(bugs: tuple[str, ...], seed: int, number: int) -> tuple[str, list[str]]:
     """Return what both judges say of a drawn schedule, and the sentences of both."""
-    rng = random.Random(f"two/{seed}/{number}")
-    schedule = draw_schedule(rng, PROTOCOL, bugs)
+    choices = RandomChoices(random.Random(f"two/{seed}/{number}"))
+    schedule = draw_schedule(choices, PROTOCOL, bugs)
     run = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
     promise = msgspec.to_builtins(run.info.promise)
     if why_not := why_not_judged(schedule.cluster.protocol, promise):

@@ -21,7 +21,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 FILE: Final = Path(__file__).with_name("small_bugs.toml")
 CLASSES: Final = ("safety", "liveness")
+Engine = Literal["scenarios", "grammar"]
 
 
 class SmallBug(NamedTuple):
@@ -122,14 +123,15 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     others: int = 0
     schedule: bytes = b""
+    engine: Engine = "scenarios"
 
 
-def search(bug: SmallBug, seed: int, seconds: float) -> Searched:
+def search(bug: SmallBug, seed: int, seconds: float, engine: Engine) -> Searched:
     """Search until a find or the end of the time, each part in a process that has the bug."""
     from harness.search.worlds.outcome import run_simulated
     from nemesis.formats.schedule import parse
 
-    state = Searched(code=bug.code, seed=seed, schedules=0, seconds=0.0)
+    state = Searched(code=bug.code, seed=seed, schedules=0, seconds=0.0, engine=engine)
     while True:
         order = msgspec.json.encode((bug.code, seconds, state))
         made = subprocess.run(
@@ -154,7 +156,7 @@ def _search_here(bug: SmallBug, seconds: float, before: Searched) -> Searched:
     """Go on with a search in this process, which has the bug."""
     from harness.search.worlds.simulated import SimulatedSubject
 
-    subject = SimulatedSubject(protocol=bug.protocol)
+    subject = SimulatedSubject(protocol=bug.protocol, engine=before.engine)
     began_s = time.process_time() - before.seconds
     number, found = before.schedules, None
     while found is None and time.process_time() - began_s < seconds:
@@ -185,6 +187,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="*", default=[], help="codes of bugs")
     parser.add_argument("--kinds", nargs="*", default=["safety"], choices=CLASSES)
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    parser.add_argument("--engine", choices=("scenarios", "grammar"), default="scenarios")
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time of a search")
     parser.add_argument("--store", type=Path, default=Path("store/small-bugs"))
     parser.add_argument("--least", type=float, default=0.0, help="percent found, or exit code 1")
@@ -203,7 +206,7 @@ def run(given: argparse.Namespace) -> int:
     for seed, bug in itertools.product(given.seeds, bugs):
         file = given.store / f"{bug.code}-{seed}.json".lower()
         if not file.exists():
-            file.write_bytes(msgspec.json.encode(search(bug, seed, given.seconds)))
+            file.write_bytes(msgspec.json.encode(search(bug, seed, given.seconds, given.engine)))
         row = msgspec.json.decode(file.read_bytes(), type=Searched)
         rows.append(row)
         what = f"{row.breaks}: {row.sentence}" if row.breaks else "open"

@@ -21,8 +21,9 @@ def test_each_small_bug_changes_its_source() -> None:
         assert bug.because
 
 
-def test_a_blind_search_finds_easy_bugs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["scenarios", "grammar"])
+def test_a_blind_search_finds_easy_bugs(engine: str, tmp_path: Path) -> None:
     easy = ["U01", "U11", "W17", "W28", "X18"]
-    words = ["small_bugs", "--only", *easy, "--store", str(tmp_path)]
+    words = ["small_bugs", "--only", *easy, "--engine", engine, "--store", str(tmp_path)]
     assert main([*words, "--seconds", "60", "--least", "100"]) == 0
     assert len(list(tmp_path.iterdir())) == len(easy)

@@ -19,8 +19,8 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A known bug to search for, or a promise that a faulty protocol breaks. `code` is short and
     unique. `source` is where the bug was seen. `breaks` is the property that must be violated.
     `bug` is "" if the protocol itself is faulty. `faults` are kinds of disk faults that schedules
-    may have besides the usual ones, `options` are those of cluster and workload that have none of
-    their plain values."""
+    may have besides the usual ones, `dimensions` are late dimensions of the generator that are on
+    in all schedules."""
 
     code: str
     name: str
@@ -29,7 +29,7 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     breaks: str
     bug: str = ""
     faults: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
 
     @property
     def bugs(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def search_targets() -> Iterator[SearchTarget]:
             protocol=target.protocol,
             breaks=target.breaks,
             faults=target.faults,
-            options=target.options,
+            dimensions=target.dimensions,
         )
     for protocol in protocols.REGISTRY.values():
         for number, broken in enumerate(broken_by(protocol), start=1):

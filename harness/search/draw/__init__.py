@@ -1,1 +1,1 @@
-"""The drawing of schedules: a grammar for the simulated world, families for real processes."""
+"""The drawing of schedules for both worlds: scenarios, situations, dimensions, storms."""

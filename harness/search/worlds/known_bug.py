@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Collection, Iterator
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
 from harness.search.catalogue.known_bugs import SearchTarget
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
 from harness.search.worlds.endings import judge_with_endings
 from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.search.worlds.simulated import SimulatedSubject
@@ -34,7 +37,7 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
             protocol=target.protocol,
             bugs=target.bugs,
             faults=target.faults,
-            options=target.options,
+            dimensions=target.dimensions,
             target=target,
         )
 
@@ -42,6 +45,11 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
     def name(self) -> str:
         """The code of the known bug, or of the protocol and promise."""
         return self.target.code
+
+    def draw(self, seed: int, number: int) -> Schedule:
+        # The text of the seed is older than the names here; another one draws other schedules.
+        choose = RandomChoices(random.Random(f"museum/{seed}/{number}"))
+        return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
 
     def runs(
         self, seed: int, number: int, known: Collection[str], at: RunFolders

@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import EXPLANATION, REAL, Finding, RunCounts
 from harness.search.deadline import Stop
-from harness.search.draw.phrases import GENERATOR_VERSION, draw_schedule
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import GENERATOR_VERSION, draw_schedule
 from harness.search.findings import in_words
+from harness.search.grammar.phrases import GRAMMAR_VERSION
+from harness.search.grammar.phrases import draw_schedule as compose_schedule
 from harness.search.search_jobs import AnySearchJob
 from harness.search.shrink.explain import explain, write
 from harness.search.shrink.passes import fewer_by_chance
@@ -32,23 +35,24 @@ from node.formats.removal import try_to_remove
 
 SHRINK_TRIES: Final = 1_500
 HANGS_S: Final = 3600.0
+Engine = Literal["scenarios", "grammar"]
+"""The generator that draws the schedules of a simulated search."""
 INTERNAL: Final = "internal-invariant"
 """The property of a failure that only an internal invariant shows."""
 
 
 class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     """A protocol to search in the simulated world, with bugs on. Schedules may also have the disk
-    faults in `faults`, and have none of the plain values of the `options` of cluster and workload.
-    With `internal`, a violated invariant counts as a failure even if no client, trace or log shows
-    it."""
+    faults in `faults`, and all have the late `dimensions`. With `internal`, a violated invariant
+    counts as a failure even if no client, trace or log shows it."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
     internal: bool = False
     chunk: int = 50
-    generator: ClassVar[int] = GENERATOR_VERSION
+    engine: Engine = "scenarios"
     most_runs: ClassVar[int] = 1
     shrinks: ClassVar[Shrinks] = Shrinks(
         passes=SIMULATED_PASSES,
@@ -57,6 +61,11 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         tries=SHRINK_TRIES,
         save_every_s=1.0,
     )
+
+    @property
+    def generator(self) -> int:
+        """The version of the engine; under another one a seed draws another schedule."""
+        return GRAMMAR_VERSION if self.engine == "grammar" else GENERATOR_VERSION
 
     @property
     def name(self) -> str:
@@ -70,7 +79,11 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     def draw(self, seed: int, number: int) -> Schedule:
         """Draw the schedule of this number, independently of all others."""
         rng = random.Random(f"search/{seed}/{number}")
-        drawn = draw_schedule(rng, self.protocol, self.bugs, self.faults, self.options)
+        if self.engine == "grammar":
+            drawn = compose_schedule(rng, self.protocol, self.bugs, self.faults, self.dimensions)
+        else:
+            choose = RandomChoices(rng)
+            drawn = draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
         faults = tuple(for_protocol(fault, self.protocol) for fault in drawn.faults)
         return replace(drawn, faults=faults)
 

@@ -173,7 +173,7 @@ def test_a_path_without_permission_is_refused(
 
 
 def test_a_field_with_a_choice_of_words_takes_only_these() -> None:
-    kind = kind_of(Literal["tcp", "kernel"], {}, {})
-    assert kind.convert("kernel", "--links") == "kernel"
-    with pytest.raises(UsageError, match="--links must be tcp or kernel"):
-        kind.convert("wire", "--links")
+    kind = kind_of(Literal["scenarios", "grammar"], {}, {})
+    assert kind.convert("grammar", "--engine") == "grammar"
+    with pytest.raises(UsageError, match="--engine must be scenarios or grammar"):
+        kind.convert("scenery", "--engine")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.search.draw.conditions import TIMINGS
+from harness.search.draw.generator import TIMINGS
 from harness.search.shrink import evaluation
 from harness.search.shrink import real_schedule as forms
 from harness.search.shrink.evaluation import Conditions, Evaluation, jittered

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.search.draw.phrases import draw_schedule
+from harness.search.draw.choice_source import RandomChoices
+from harness.search.draw.generator import draw_schedule
 from harness.search.shrink import passes as shrink_passes
 from harness.search.shrink.passes import SHORTEST_MS, keeping, without_each_fault
 from harness.search.shrink.shrinker import (
@@ -27,7 +28,7 @@ from nemesis.formats.schedule import After, Cluster, Poll, Schedule, Send, Workl
 
 
 def drawn(number: int) -> Schedule:
-    return draw_schedule(random.Random(number), "kafka")
+    return draw_schedule(RandomChoices(random.Random(number)), "kafka")
 
 
 def kills_and_drops(schedule: Schedule) -> bool:

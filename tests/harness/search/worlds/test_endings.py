@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from checker.formats.anomalies import AGREEMENT
-from harness.search.draw.conditions import TIMINGS
+from harness.search.draw.generator import TIMINGS
 from harness.search.worlds.endings import judge_with_endings, rerun_without, worst_endings
 from harness.search.worlds.outcome import run_simulated
 from harness.sim.run import simulate

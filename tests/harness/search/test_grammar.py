@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.search.draw.conditions import TIMING_PROFILES
-from harness.search.draw.phrases import draw_schedule
-from harness.search.draw.weights import WEIGHTS
+from harness.search.grammar.conditions import TIMING_PROFILES
+from harness.search.grammar.phrases import draw_schedule
+from harness.search.grammar.weights import WEIGHTS
 from nemesis.faults import KINDS
 from nemesis.formats.schedule import Cluster, Schedule, Workload, check
 from node.formats.trace import METADATA_PARTITION

@@ -16,16 +16,16 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from harness.search.draw.composition import Composition
-from harness.search.draw.conditions import draw_cluster, draw_workload
-from harness.search.draw.weights import Choices
+from harness.search.grammar.composition import Composition
+from harness.search.grammar.conditions import draw_cluster, draw_workload
+from harness.search.grammar.weights import Choices
 from nemesis.faults import KINDS, FaultKind, Link, Release
 from nemesis.faults.dice import Dice
 from nemesis.formats.schedule import Schedule, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GENERATOR_VERSION: Final = 1010
+GRAMMAR_VERSION: Final = 1010
 """The version of the grammar; under another one a seed draws another schedule."""
 MOST_PHRASES: Final = 9
 _DEEPEST: Final = 2

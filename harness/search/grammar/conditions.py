@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.search.draw.weights import Choices
+from harness.search.grammar.weights import Choices
 from nemesis.faults.kind import KINDS, Requirement
 from nemesis.formats.schedule import Cluster, Timings, Workload
 from node.core.protocol import protocol as protocol_of

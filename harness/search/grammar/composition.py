@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from harness.search.draw.weights import Choices
+from harness.search.grammar.weights import Choices
 from nemesis.faults import ElectPreferred
 from nemesis.faults.dice import Dice, Spot
 from nemesis.faults.kind import KINDS, Consequence, FaultKind

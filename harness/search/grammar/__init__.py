@@ -1,0 +1,1 @@
+"""A grammar of schedules: atoms that the fault kinds declare, composed around events and roles."""
