@@ -52,8 +52,8 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
 def explore(
     request: ExploreRequest, *, stop: Stop = never, told: Callable[[str], None] = lambda line: None
 ) -> Explored:
-    """Explore, and write the path to a violation as a run folder. Lines on the progress go to the
-    function `told`. Raises UsageError under compiled code, StorageError."""
+    """Explore, and write the path to a violation as a run folder. Lines on the progress go to a
+    function. Raises UsageError under compiled code, StorageError."""
     if compiled.in_use():
         raise UsageError(
             f"an exploration cannot step compiled code; set {compiled.PURE}=1 in the environment"

@@ -248,6 +248,12 @@ def test_half_of_the_faults_on_a_leader_may_be_on_that_of_a_group() -> None:
     assert at_groups(nowhere, "seed") == nowhere, "the leader of some partition is of no group"
 
 
+def test_every_drawn_storm_may_be_aimed_at_groups() -> None:
+    for seed in SEEDS:
+        faults = at_groups(storm(seed), str(seed))
+        check(Schedule(cluster=Cluster(voters=1), faults=faults), source=f"seed {seed}")
+
+
 def test_where_leaders_push_a_rule_about_fetches_is_about_appends() -> None:
     timed: dict[str, Any] = {"at_ms": 0, "for_ms": 5, "action": "hold"}
     match = {"partition": "log-0", "diverging": {"given": True}}

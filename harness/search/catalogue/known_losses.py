@@ -23,7 +23,7 @@ ALL: Final = "all"
 class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
     """A known loss of records. `settings` is the configuration of the system, `disks` the number of
     nodes that may lose their unsynced data. A finding shows the loss if at least `lost_disks` nodes
-    lost data, if it has faults on links (with `on_links`), and if a node logged it (with `told`: a
+    lost data, if it has faults on links (with `on_links`), and if a node logged it (`logged`: a
     pattern for files of the run folder, and a text in one of them). `safe` is the configuration to
     compare with; None: the one that the system declares, {}: there is none."""
 
@@ -34,7 +34,7 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
     disks: Disks = "none"
     lost_disks: int = 0
     on_links: bool = False
-    told: tuple[str, str] | None = None
+    logged: tuple[str, str] | None = None
     safe: dict[str, str] | None = None
 
     def is_found(self, finding: Finding) -> bool:
@@ -42,7 +42,7 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
         lost = finding.property == LOST_WRITES and finding.disks >= self.lost_disks
         lost = lost and not is_undelivered(finding.property, finding.anomaly)
         lost = lost and (finding.on_links or not self.on_links)
-        return lost and (self.told is None or _is_told(Path(finding.run), *self.told))
+        return lost and (self.logged is None or _is_logged(Path(finding.run), *self.logged))
 
 
 KNOWN_LOSSES: Final = (
@@ -81,7 +81,7 @@ KNOWN_LOSSES: Final = (
         system="kafka",
         loss="unclean election",
         settings={"unclean": "true"},
-        told=("output/*.txt", "UNCLEAN partition change"),
+        logged=("output/*.txt", "UNCLEAN partition change"),
     ),
     KnownLoss(
         code="rabbitmq-stale-log", system="rabbitmq", loss="a stale log", disks="one", lost_disks=1
@@ -91,7 +91,7 @@ KNOWN_LOSSES: Final = (
         system="liftbridge",
         loss="a follower falls back to its old high watermark",
         settings={"min_isr": "2"},
-        told=("output/*.txt", "Failed to fetch last offset for leader epoch"),
+        logged=("output/*.txt", "Failed to fetch last offset for leader epoch"),
         safe={},
     ),
     KnownLoss(
@@ -127,7 +127,7 @@ def wanted_losses(system: str, only: tuple[str, ...] = ()) -> list[KnownLoss]:
     return [row for row in found if not only or row.code in only]
 
 
-def _is_told(run: Path, pattern: str, text: str) -> bool:
+def _is_logged(run: Path, pattern: str, text: str) -> bool:
     """Return whether a file of a run folder, matched by a pattern, contains a text."""
     return any(
         text.encode() in read_bytes(file, MOST_FILE_BYTES)

@@ -110,7 +110,7 @@ def test_a_failure_that_is_not_the_known_one_hides_no_other_of_its_class(
         runs.append(outcome)
         return len(runs) % 2 == 0 and outcome
 
-    row = KnownLoss(code="told", system=TRIAL, loss="one", disks="none", told=("told.txt", "yes"))
+    row = KnownLoss(code="told", system=TRIAL, loss="one", disks="none", logged=("told.txt", "yes"))
     known(row, monkeypatch)
     FakeStorms(plan, monkeypatch).search(
         *(tmp_path, TRIAL, Budget(until_failure=True)),
