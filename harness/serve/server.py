@@ -1,19 +1,16 @@
-"""The web server of a store, with limits on the number of connections and on their idle time."""
+"""The web server of a store, with a limit on the number of connections."""
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import psutil
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from harness.serve.app import store_app
 from node.formats.errors import UsageError
@@ -21,9 +18,6 @@ from node.formats.host_errors import reason
 
 BUSY_CONNECTIONS: Final = 64
 """The number of open connections from which on requests are answered with 503."""
-MOST_CONNECTIONS: Final = 128
-"""The largest number of connections; one more is closed at once."""
-IDLE_S: Final = 20.0
 STOP_S: Final = 3
 _ALWAYS: Final = ("localhost", "127.0.0.1", "[::1]")
 
@@ -31,17 +25,12 @@ _ALWAYS: Final = ("localhost", "127.0.0.1", "[::1]")
 class StoreServer:
     """The web server of one store."""
 
-    def __init__(self, host: str, port: int, store: Path, *, idle_s: float = IDLE_S) -> None:
-        """Open the listening socket. Raises UsageError if the address cannot be used. A connection
-        without traffic is closed after `idle_s` to 2 `idle_s` seconds."""
+    def __init__(self, host: str, port: int, store: Path) -> None:
+        """Open the listening socket. Raises UsageError if the address cannot be used."""
         self._socket = _listen(host, port)
-
-        class Connection(_Connection):
-            idle_after_s = idle_s
-
         config = uvicorn.Config(
             store_app(store, _hosts(host)),
-            http=Connection,
+            http="h11",
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -51,7 +40,6 @@ class StoreServer:
             proxy_headers=False,
             server_header=False,
             limit_concurrency=BUSY_CONNECTIONS,
-            timeout_keep_alive=int(idle_s) or 1,
             timeout_graceful_shutdown=STOP_S,
         )
         self._server = _Server(config)
@@ -92,62 +80,13 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-class _Connection(H11Protocol):
-    """A connection that is closed if there are too many, or if it has no traffic for too long.
-    Uvicorn limits the time between two requests of a connection, but not the time that a request,
-    or the reading of an answer, may take."""
-
-    idle_after_s: float = IDLE_S
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._received = 0
-        self._seen: tuple[object, ...] = ()
-        self._look: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Take a connection, if there is room."""
-        super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
-        else:
-            self._look_again()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a connection that either end has closed."""
-        if self._look is not None:
-            self._look.cancel()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Take some bytes of a request."""
-        self._received += len(data)
-        super().data_received(data)
-
-    def _look_again(self) -> None:
-        self._look = self.loop.call_later(self.idle_after_s, self._close_if_idle)
-
-    def _close_if_idle(self) -> None:
-        to_send = self.transport.get_write_buffer_size()
-        at_work = self.cycle is not None and not self.cycle.response_complete
-        seen = (self._received, self.cycle, to_send)
-        if seen == self._seen and (to_send or not at_work):
-            # Otherwise the kernel would continue to offer connections that wait already.
-            own: socket.socket = self.transport.get_extra_info("socket")
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.transport.abort()
-        else:
-            self._seen = seen
-            self._look_again()
-
-
 def _listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens at the address. Raises UsageError."""
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         return socket.create_server(
-            where, family=family, backlog=MOST_CONNECTIONS, dualstack_ipv6=both
+            where, family=family, backlog=BUSY_CONNECTIONS, dualstack_ipv6=both
         )
     except (OSError, UnicodeError) as error:
         raise UsageError(f"cannot listen on {host} port {port}: {reason(error)}") from None
