@@ -119,8 +119,8 @@ def floodmark_storm(
         for name in ("seed", "verdict", "folder", "page", "replay"):
             value = getattr(report, name)
             # `record_property` would warn about one of the dialects of JUnit files.
-            told = "" if value is None else str(value)
-            request.node.user_properties.append((f"floodmark_{name}", told))
+            text = "" if value is None else str(value)
+            request.node.user_properties.append((f"floodmark_{name}", text))
         if check and report.verdict != "valid":
             pytest.fail(str(report), pytrace=False)
         return report
@@ -177,18 +177,18 @@ def _run(request: Any, store: Path, test: str) -> StormReport:
         return _in_namespaces(request, store, test)
     name = default_name(schedule)
     order = RunOrder(schedule, on, name, store, command=("pytest", test), source=request.schedule)
-    made = run_once(order)
-    if made.interrupted:
+    outcome = run_once(order)
+    if outcome.interrupted:
         raise KeyboardInterrupt
-    page = page_after(made.folder, lambda sentence: None, baseline_too=False)
+    page = page_after(outcome.folder, lambda sentence: None, baseline_too=False)
     return StormReport(
-        verdict=made.result.verdict.value,
-        sentence=made.result.sentence,
+        verdict=outcome.result.verdict.value,
+        sentence=outcome.result.sentence,
         seed=schedule.workload.seed,
-        folder=made.folder,
+        folder=outcome.folder,
         page=page,
-        replay=made.info.replay,
-        result=made.result,
+        replay=outcome.info.replay,
+        result=outcome.result,
     )
 
 
@@ -211,10 +211,10 @@ def _in_namespaces(request: Any, store: Path, test: str) -> StormReport:
     )
     if done.returncode:
         raise FloodmarkError(f"the storm's process ended with code {done.returncode}")
-    made = pickle.loads(done.stdout)
-    if isinstance(made, str):
-        raise FloodmarkError(made)
-    report: StormReport = made
+    answered = pickle.loads(done.stdout)
+    if isinstance(answered, str):
+        raise FloodmarkError(answered)
+    report: StormReport = answered
     return report
 
 
@@ -226,7 +226,7 @@ def storm_inside() -> None:
     # What else is printed must not come between.
     answer, sys.stdout = sys.stdout, sys.stderr
     try:
-        made: StormReport | str = _run(request, store, test)
+        report: StormReport | str = _run(request, store, test)
     except FloodmarkError as error:
-        made = str(error)
-    answer.buffer.write(pickle.dumps(made))
+        report = str(error)
+    answer.buffer.write(pickle.dumps(report))

@@ -20,7 +20,7 @@ def bisect(request: BisectRequest) -> int:
 
     with Interrupts() as interrupts:
         say = tell if request.json or request.quiet else print
-        made = search(request, interrupts, say)
+        result = search(request, interrupts, say)
     if request.json:
-        print_json(made)
-    return 0 if made.probability >= SURE else 2
+        print_json(result)
+    return 0 if result.probability >= SURE else 2

@@ -34,15 +34,15 @@ def find(request: BugSearchRequest) -> int:
 
     wanted = entries(request)
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-        made = catalogue.find(request, interrupts, progress, output_of(request.json))
+        result = catalogue.find(request, interrupts, progress, output_of(request.json))
     if request.page is not None:
-        markdown = table.as_markdown(wanted, made.results)
+        markdown = table.as_markdown(wanted, result.results)
         table.put_into_file(request.page, lambda document: markdown, (table.BEGIN, table.END))
     if request.json:
-        print_json(made)
+        print_json(result)
     else:
-        print(table.as_text(wanted, made.results))
-    return 0 if not made.open else 2 if interrupts.asked else 1
+        print(table.as_text(wanted, result.results))
+    return 0 if not result.open else 2 if interrupts.asked else 1
 
 
 SUBCOMMANDS: Final[dict[str, Command]] = {"find": find}

@@ -30,7 +30,7 @@ def explore(request: ExploreRequest) -> int:
     request = replace(request, bounds=request.bounds.checked())
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
         progress.phase(f"exploring {request.bounds.protocol}", request.budget_s)
-        explored = run(request, stop=lambda: interrupts.asked, told=progress.tell)
+        explored = run(request, stop=lambda: interrupts.asked, tell=progress.tell)
     if request.json:
         print_json(explored)
     else:

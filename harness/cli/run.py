@@ -43,14 +43,14 @@ def run(request: RunRequest) -> int:
         command=(*called(), *sys.argv[1:]),
         source=request.schedule,
     )
-    made = run_once(order, quiet=request.quiet, began=_headline, spark=request.spark)
-    folder, result = made.folder, made.result
+    outcome = run_once(order, quiet=request.quiet, began=_headline, spark=request.spark)
+    folder, result = outcome.folder, outcome.result
     if not request.json:
         print(summarise(folder, result), flush=True)
     page = _page(request, folder) if request.report else None
     if request.json:
         place = {"path": str(folder), "page": str(page) if page else None}
-        print_json(place | {"replay": made.info.replay, "result": result})
+        print_json(place | {"replay": outcome.info.replay, "result": result})
     else:
         print(f"  page        {page}" if page else f"  folder      {folder}")
     if request.open and page is not None:

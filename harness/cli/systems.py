@@ -53,18 +53,18 @@ def rows(request: SystemRowsRequest) -> int:
     from harness.nightly import rows as table
     from harness.runs.interrupts import Interrupts
 
-    made = []
+    results = []
     with Interrupts() as interrupts:
         say = (lambda sentence: None) if request.quiet else tell
         for runs in table.run_rows(request, lambda: interrupts.asked, say):
-            made.append(runs)
+            results.append(runs)
             state = {True: "ok  ", False: "NOT ", None: "open"}[runs.holds]
             print(f"{state} {runs}", flush=True)
             if request.page is not None:
-                table.write(request.page, made)
-    if any(runs.holds is False for runs in made):
+                table.write(request.page, results)
+    if any(runs.holds is False for runs in results):
         return 1
-    return 0 if made and all(runs.holds for runs in made) and not interrupts.asked else 2
+    return 0 if results and all(runs.holds for runs in results) and not interrupts.asked else 2
 
 
 def get(request: SystemGetRequest) -> int:

@@ -99,7 +99,7 @@ class Explorer:
         limits: ExplorationLimits,
         *,
         stop: Callable[[], bool] = lambda: False,
-        told: Callable[[str], None] = lambda line: None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> Exploration:
         """Explore until all states are known, a violation is found, a limit is reached, or `stop`
         returns True. The last argument is called with a line on the progress after each round."""
@@ -113,7 +113,7 @@ class Explorer:
         with no_collections():
             while outcome is None:
                 outcome, states = self._round(states, limits, stop)
-                told(self._status())
+                tell(self._status())
             memory_mb = self._memory_mb()
         return Exploration(
             bounds=self.bounds,

@@ -45,13 +45,14 @@ def lines(result: Exploration, first: Counterexample | None) -> Iterator[str]:
     if first is not None:
         yield f"violated: {first.invariant} ({first.property}): {first.sentence}"
         yield from (
-            f"  {number}. {words}" for number, words in enumerate(told(result.bounds, first), 1)
+            f"  {number}. {words}"
+            for number, words in enumerate(sentences(result.bounds, first), 1)
         )
     else:
         yield f"counterexample: {_ENDED[result.outcome]}"
 
 
-def told(bounds: Bounds, found: Counterexample) -> Iterator[str]:
+def sentences(bounds: Bounds, found: Counterexample) -> Iterator[str]:
     """Yield the actions of a counterexample as sentences; forced steps in a row share one."""
     names = (*bounds.cluster().voter_names(), *bounds.cluster().broker_names())
     steps = 0

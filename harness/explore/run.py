@@ -50,7 +50,7 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explore(
-    request: ExploreRequest, *, stop: Stop = never, told: Callable[[str], None] = lambda line: None
+    request: ExploreRequest, *, stop: Stop = never, tell: Callable[[str], None] = lambda line: None
 ) -> Explored:
     """Explore, and write the path to a violation as a run folder. Lines on the progress go to a
     function. Raises UsageError under compiled code, StorageError."""
@@ -62,7 +62,7 @@ def explore(
         return _repeated(request.replay)
     explorer = Explorer(request.bounds)
     limits = ExplorationLimits(seconds=request.budget_s, memory_mb=request.memory)
-    result = explorer.run(limits, stop=stop, told=told)
+    result = explorer.run(limits, stop=stop, tell=tell)
     if not result.counterexamples:
         return Explored(result=result)
     # Those of one length differ in what they break.

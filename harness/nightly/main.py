@@ -74,9 +74,9 @@ def _report(
     known = [*past, nightly]
     code = summary_text.exit_code(nightly)
     try:
-        made = msgspec.json.format(msgspec.json.encode(nightly), indent=1)
+        text = msgspec.json.format(msgspec.json.encode(nightly), indent=1)
         record = settings.store / FOLDER / f"{nightly.number:04d}.json"
-        write_whole(record, made + b"\n", settings.store)
+        write_whole(record, text + b"\n", settings.store)
         write_whole(settings.junit or settings.store / JUNIT, summary_text.junit(known))
         page: Path | None = build_index(settings.store)
     except FloodmarkError as error:

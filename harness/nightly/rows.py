@@ -180,12 +180,12 @@ def run_row(
     return found
 
 
-def write(page: Path, made: Sequence[RowRuns]) -> None:
+def write(page: Path, results: Sequence[RowRuns]) -> None:
     """Write the table into a document. Raises StorageError."""
-    put_into_file(page, lambda before: lines(before, made), (BEGIN, END))
+    put_into_file(page, lambda before: lines(before, results), (BEGIN, END))
 
 
-def lines(document: str, made: Sequence[RowRuns]) -> str:
+def lines(document: str, results: Sequence[RowRuns]) -> str:
     """Return the table in Markdown: rows that have `made` all their runs by these, others as the
     document has them."""
     old = {}
@@ -193,14 +193,14 @@ def lines(document: str, made: Sequence[RowRuns]) -> str:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == len(HEADINGS):
             old[(cells[0].partition(" ")[0], *cells[1:3])] = tuple(cells)
-    done = {runs.name: runs for runs in made if len(runs.lost) == runs.of}
-    told = [HEADINGS, ("---",) * len(HEADINGS)]
+    done = {runs.name: runs for runs in results if len(runs.lost) == runs.of}
+    cells_of = [HEADINGS, ("---",) * len(HEADINGS)]
     for row in table():
         if (runs := done.get(row.name)) is not None:
-            told.append(_cells(row, runs))
+            cells_of.append(_cells(row, runs))
         else:
-            told.append(old.get(row.cells, (*row.cells, _NEVER, "", "")))
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in told)
+            cells_of.append(old.get(row.cells, (*row.cells, _NEVER, "", "")))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in cells_of)
 
 
 def _cells(row: SystemRow, runs: RowRuns) -> tuple[str, ...]:

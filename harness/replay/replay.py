@@ -143,8 +143,8 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
         source=request.file,
         seed=seed,
     )
-    made = run_once(order, quiet=request.quiet)
-    folder, result = made.folder, made.result
+    outcome = run_once(order, quiet=request.quiet)
+    folder, result = outcome.folder, outcome.result
     build_page(folder, output)
     if request.trace:
         output(summarise(folder, result))

@@ -60,22 +60,22 @@ def requested(request: RunRequest) -> tuple[Schedule, Resolved]:
         seed = random.SystemRandom().randrange(_SEEDS)
     usual = base.workload if request.schedule is not None else system.workload(base.workload)
     workload = _workload(request, usual, seed)
-    made = msgspec.structs.replace(base, cluster=cluster, workload=workload)
+    schedule = msgspec.structs.replace(base, cluster=cluster, workload=workload)
     if cluster != base.cluster:
         # What is expected of one protocol says nothing about another.
-        made = msgspec.structs.replace(made, expectation=Expectation())
-    schedules.check(made, source=source)
+        schedule = msgspec.structs.replace(schedule, expectation=Expectation())
+    schedules.check(schedule, source=source)
     if request.schedule is None:
         kinds = _kinds(request, cluster, system, links)
         abilities = system.link_abilities(links) or HUB
         faults = draw(cluster, workload, kinds, workload.seed, abilities, maps=system.simulated)
         faults = at_groups(faults, f"{workload.seed}") if system.has_members else faults
-        made = msgspec.structs.replace(made, faults=faults, drawn=True)
-        schedules.check(made, source="drawn storm")
+        schedule = msgspec.structs.replace(schedule, faults=faults, drawn=True)
+        schedules.check(schedule, source="drawn storm")
     # Before a folder is made: a fault may need a tool that this machine lacks.
-    on = Resolved(system, links, system.disk_form(setup.disk or None, kinds_of(made)))
-    on.check(made)
-    return made, on
+    on = Resolved(system, links, system.disk_form(setup.disk or None, kinds_of(schedule)))
+    on.check(schedule)
+    return schedule, on
 
 
 def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) -> tuple[str, ...]:

@@ -50,9 +50,9 @@ def run_folders(paths: Iterable[Path], promise: Mapping[str, Any] | None = None)
         depths = ("*", "*/*", "findings/*/simulated")
         inside = sorted(p.parent for depth in depths for p in path.glob(f"{depth}/run.json"))
         inside = [each for each in inside if _is_reached(each, path) and each.suffix != SUFFIX]
-        told = [] if external_history_in(path) else histories_in(path)
-        if told and (promise is None or not inside):
-            found += [*inside, *(run_folder(each, promise) for each in told)]
+        histories = [] if external_history_in(path) else histories_in(path)
+        if histories and (promise is None or not inside):
+            found += [*inside, *(run_folder(each, promise) for each in histories)]
             continue
         # The folder of a finding has a schedule, and the run of it inside.
         is_run = promise is not None or any((path / part).exists() for part in _PARTS[:2])

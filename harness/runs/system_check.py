@@ -125,26 +125,26 @@ def _run(
     schedule = Schedule(cluster=cluster, workload=system.workload(usual), faults=faults)
     on = Resolved(system, links, system.disk_form(None, kinds_of(schedule)))
     on.check(schedule)
-    made = run_once(
+    outcome = run_once(
         RunOrder(schedule, on, f"check-{name.replace(' ', '-')}", store, called()), quiet=quiet
     )
-    result, folder = made.verdict, made.folder
+    result, folder = outcome.verdict, outcome.folder
     if result is None:
-        return CheckStep(name, False, str(made.error), folder=folder)
+        return CheckStep(name, False, str(outcome.error), folder=folder)
     passed = result.verdict is Verdict.VALID
-    told, hints = _times(system, made.info, result, bool(faults))
+    times, hints = _times(system, outcome.info, result, bool(faults))
     if _POWER in kinds_of(schedule) and not passed:
         # It may lose what it did not sync, but it must go on.
         passed = result.verdict in (Verdict.INVALID, Verdict.NOT_EXERCISED)
         passed = passed and not any(each.property == LIVENESS for each in result.anomalies)
-        return CheckStep(name, passed, f"{result.sentence} {told}", hints, folder)
+        return CheckStep(name, passed, f"{result.sentence} {times}", hints, folder)
     if "kill" in kinds_of(schedule) and (back_ms := _back_ms(folder)):
-        told += (
+        times += (
             f" It took part again after {back_ms / 1000:.1f} s (restart_ms {system.restart_ms})."
         )
         slow = back_ms > system.restart_ms
         hints = (*hints, *((f"declare a longer restart_ms: {back_ms:.0f}",) if slow else ()))
-    return CheckStep(name, passed, f"{result.sentence} {told}", (*_hints(result), *hints), folder)
+    return CheckStep(name, passed, f"{result.sentence} {times}", (*_hints(result), *hints), folder)
 
 
 def _times(
@@ -152,15 +152,15 @@ def _times(
 ) -> tuple[str, tuple[str, ...]]:
     """Return the times that a run took, beside those that the adapter declares, and hints."""
     start_s = (info.phases.storm_us - info.phases.start_us) / 1e6
-    told = f"The start took {start_s:.1f} s (restart_ms {system.restart_ms})"
+    times = f"The start took {start_s:.1f} s (restart_ms {system.restart_ms})"
     if not faults:
         hints = [f"{each}: link faults do not touch it" for each in info.bypassed]
-        return f"{told}.", (*hints, *((PAST_THE_LINKS,) if hints else ()))
+        return f"{times}.", (*hints, *((PAST_THE_LINKS,) if hints else ()))
     failover_ms = system.limits(Cluster()).failover_ms
     gap_ms = float(result.measures.get("longest_gap_ms", 0.0))
-    told += f", a failover at most {gap_ms / 1000:.1f} s (failover_ms {failover_ms})."
+    times += f", a failover at most {gap_ms / 1000:.1f} s (failover_ms {failover_ms})."
     late = gap_ms > failover_ms + system.restart_ms
-    return told, (f"declare a longer failover_ms: {gap_ms:.0f}",) if late else ()
+    return times, (f"declare a longer failover_ms: {gap_ms:.0f}",) if late else ()
 
 
 def _back_ms(folder: Path) -> float:

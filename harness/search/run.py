@@ -70,7 +70,7 @@ def search(
         )
         output(table.began(subject.name, request.seed, budget, request.store))
         then = table.what_follows(budget, shrinks=request.shrink)
-        made = Search(
+        running = Search(
             subject,
             journal,
             request.store,
@@ -81,24 +81,24 @@ def search(
             finished=lambda finding, folder: output("\n".join(table.finished(finding, folder))),
             local=not request.master,
         )
-        if made.resumed:
-            output(f"goes on after {table.status(made.total, len(made.kept))}")
-        made.work(pool, asked_to_stop(made, interrupts, progress))
-    output(table.summary(made.total, len(made.kept), made.seconds()))
-    found = sorted(made.kept.values(), key=lambda finding: finding.seconds_before)
+        if running.resumed:
+            output(f"goes on after {table.status(running.total, len(running.kept))}")
+        running.work(pool, asked_to_stop(running, interrupts, progress))
+    output(table.summary(running.total, len(running.kept), running.seconds()))
+    found = sorted(running.kept.values(), key=lambda finding: finding.seconds_before)
     return SearchResult(
-        total=made.total,
-        seconds=made.seconds(),
+        total=running.total,
+        seconds=running.seconds(),
         findings=found,
         folders=[str(findings.folder_of(request.store, finding)) for finding in found],
     )
 
 
-def asked_to_stop(made: Search, interrupts: Interrupts, progress: Progress) -> Stop:
+def asked_to_stop(running: Search, interrupts: Interrupts, progress: Progress) -> Stop:
     """Return a `Stop` that returns True after Ctrl-C, and shows the progress at each call."""
 
     def stop() -> bool:
-        progress.tell(table.status(made.total, len(made.kept), made.seconds()))
+        progress.tell(table.status(running.total, len(running.kept), running.seconds()))
         return interrupts.asked
 
     return stop

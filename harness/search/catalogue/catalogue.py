@@ -100,8 +100,8 @@ def find(
             work_through(policy, pool, stop)
         finally:
             policy.close(STOPPED)
-    results = [made for entry in wanted for made in results_of(request.store, entry)]
-    shown = {made.code for made in results if made.found}
+    results = [result for entry in wanted for result in results_of(request.store, entry)]
+    shown = {result.code for result in results if result.found}
     open_ = [entry.code for entry in wanted if (entry.code in shown) is entry.holds]
     return SearchedBugs(results=results, open=open_)
 
@@ -176,19 +176,19 @@ class Catalogue:
 
     def _plan(self, entry: Entry, seed: int) -> None:
         self._all += 1
-        made = result_of(self._request.store, entry, seed)
-        if made is not None and self._is_done(entry, made):
-            self._found += made.found
+        result = result_of(self._request.store, entry, seed)
+        if result is not None and self._is_done(entry, result):
+            self._found += result.found
             return
         self._waiting.append(_OpenSearch(entry, seed))
 
-    def _is_done(self, entry: Entry, made: EntryResult) -> bool:
-        if made.state != FINISHED:
+    def _is_done(self, entry: Entry, result: EntryResult) -> bool:
+        if result.state != FINISHED:
             return False
         if entry.holds:
-            generators = entry.subject().generator in made.generators
-            return generators and made.schedules >= self._request.schedules_for_correct
-        return made.found or made.budget_s >= self._request.search_s
+            generators = entry.subject().generator in result.generators
+            return generators and result.schedules >= self._request.schedules_for_correct
+        return result.found or result.budget_s >= self._request.search_s
 
     def _begin(self, one: _OpenSearch) -> None:
         """Open a search, with its journal."""
@@ -198,7 +198,7 @@ class Catalogue:
             budget = Budget(schedules=request.schedules_for_correct)
         # Third-party systems take long to shrink on: one finding of each loss is enough.
         before = [] if self._takes_turns else results_of(request.store, entry)
-        shown = [made.finding for made in before if made.finding is not None]
+        shown = [result.finding for result in before if result.finding is not None]
         one.journal = JobJournal[SearchRow](_file(request.store, entry, one.seed), SearchRow)
         one.search = Search(
             entry.subject(),
@@ -298,7 +298,7 @@ def results_of(store: Path, entry: Entry) -> list[EntryResult]:
     files = (store / FOLDER).glob(f"{entry.code}-*.jsonl")
     seeds = (file.stem.removeprefix(f"{entry.code}-") for file in files)
     numbers = sorted(int(seed) for seed in seeds if seed.isdigit())
-    return [made for n in numbers if (made := result_of(store, entry, n)) is not None]
+    return [result for n in numbers if (result := result_of(store, entry, n)) is not None]
 
 
 def result_of(store: Path, entry: Entry, seed: int) -> EntryResult | None:

@@ -30,32 +30,32 @@ END: Final = "<!-- end of the table -->"
 WIDTH: Final = 118
 
 
-def rows(wanted: Sequence[Entry], made: Sequence[EntryResult]) -> list[tuple[str, ...]]:
+def rows(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> list[tuple[str, ...]]:
     """Return the cells of each entry that was searched for, in the order of `HEADINGS`."""
-    return [_cells(entry, mine) for entry in wanted if (mine := _of(entry, made))]
+    return [_cells(entry, mine) for entry in wanted if (mine := _of(entry, results))]
 
 
-def _cells(entry: Entry, made: Sequence[EntryResult]) -> tuple[str, ...]:
+def _cells(entry: Entry, results: Sequence[EntryResult]) -> tuple[str, ...]:
     """Return the cells of an entry. A search without a finding counts with its whole time."""
-    shown = best(entry, made)
-    version = next((one.version for one in made if one.version), "")
+    shown = best(entry, results)
+    version = next((one.version for one in results if one.version), "")
     return (
         entry.code,
         entry.on(version),
         entry.what,
-        f"{sum(one.found for one in made)} of {len(made)}",
-        _span([one.seconds for one in made]),
-        f"{statistics.median(one.schedules for one in made):,.0f}",
+        f"{sum(one.found for one in results)} of {len(results)}",
+        _span([one.seconds for one in results]),
+        f"{statistics.median(one.schedules for one in results):,.0f}",
         "" if shown is None else str(len(shown.faults)),
         "" if shown is None else str(shown.counts),
         "" if shown is None else _safe_runs(shown),
     )
 
 
-def best(entry: Entry, made: Sequence[EntryResult]) -> Finding | None:
+def best(entry: Entry, results: Sequence[EntryResult]) -> Finding | None:
     """Return the finding to show, None if there is none. One that fails in most runs comes first,
     then one that was run on the safe configuration, then one with few faults."""
-    found = [one.finding for one in made if one.finding is not None]
+    found = [one.finding for one in results if one.finding is not None]
 
     def rank(one: Finding) -> tuple[bool, bool, int]:
         return not entry.settles(one), not entry.is_complete(one), len(one.faults)
@@ -63,9 +63,9 @@ def best(entry: Entry, made: Sequence[EntryResult]) -> Finding | None:
     return min(found, key=rank, default=None)
 
 
-def details(entry: Entry, made: Sequence[EntryResult]) -> str:
+def details(entry: Entry, results: Sequence[EntryResult]) -> str:
     """Return a paragraph on the smallest schedule of an entry; "" if there is none."""
-    shown = best(entry, made)
+    shown = best(entry, results)
     if shown is None:
         return ""
     faults = [re.sub(r"^\s*[\d.]+ s:?\s+", "", line) for line in shown.faults]
@@ -77,14 +77,14 @@ def details(entry: Entry, made: Sequence[EntryResult]) -> str:
     return f"**{entry.code}** `{shown.bucket}`: {'. '.join(words)}."
 
 
-def summary(wanted: Sequence[Entry], made: Sequence[EntryResult]) -> list[str]:
+def summary(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> list[str]:
     """Return sentences on how many entries were found, which are open, and which held."""
     sought = [entry for entry in wanted if not entry.holds]
-    found = {one.code for one in made if one.found}
+    found = {one.code for one in results if one.found}
     left = [entry.code for entry in sought if entry.code not in found]
     still = f"; open: {', '.join(left)}" if left else ""
     lines = [f"{len(sought) - len(left)} of {len(sought)} found by blind search{still}."]
-    held = [one for entry in wanted if entry.holds for one in _of(entry, made)]
+    held = [one for entry in wanted if entry.holds for one in _of(entry, results)]
     return lines + [
         f"{one.code} (generator {', '.join(map(str, one.generators))}): {one.schedules:,} "
         f"schedules, {one.virtual_us / 1e6:,.0f} virtual seconds, {one.failures} failures."
@@ -92,22 +92,22 @@ def summary(wanted: Sequence[Entry], made: Sequence[EntryResult]) -> list[str]:
     ]
 
 
-def as_text(wanted: Sequence[Entry], made: Sequence[EntryResult]) -> str:
+def as_text(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> str:
     """Return the table for a terminal, with the smallest schedules below."""
-    table = [HEADINGS, *rows(wanted, made)]
+    table = [HEADINGS, *rows(wanted, results)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
         for cells in table
     ]
-    return "\n".join([*lines, "", *_details(wanted, made), *summary(wanted, made)])
+    return "\n".join([*lines, "", *_details(wanted, results), *summary(wanted, results)])
 
 
-def as_markdown(wanted: Sequence[Entry], made: Sequence[EntryResult]) -> str:
+def as_markdown(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> str:
     """Return the table in Markdown, with the smallest schedules below."""
-    table = [HEADINGS, ("---",) * len(HEADINGS), *rows(wanted, made)]
+    table = [HEADINGS, ("---",) * len(HEADINGS), *rows(wanted, results)]
     lines = [f"| {' | '.join(map(_escaped, cells))} |" for cells in table]
-    texts = [*_details(wanted, made), *summary(wanted, made)]
+    texts = [*_details(wanted, results), *summary(wanted, results)]
     return "\n".join([*lines, "", *map(_item, texts)])
 
 
@@ -128,12 +128,12 @@ def put_into(document: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -
     return f"{document.rstrip()}\n\n{section}\n".lstrip()
 
 
-def _details(wanted: Sequence[Entry], made: Sequence[EntryResult]) -> list[str]:
-    return [text for entry in wanted if (text := details(entry, _of(entry, made)))]
+def _details(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> list[str]:
+    return [text for entry in wanted if (text := details(entry, _of(entry, results)))]
 
 
-def _of(entry: Entry, made: Sequence[EntryResult]) -> list[EntryResult]:
-    return [one for one in made if one.code == entry.code]
+def _of(entry: Entry, results: Sequence[EntryResult]) -> list[EntryResult]:
+    return [one for one in results if one.code == entry.code]
 
 
 def _safe_runs(finding: Finding) -> str:

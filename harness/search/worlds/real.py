@@ -264,10 +264,10 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
             raise run.error
         if run.verdict is None:
             return _unknown(str(run.error), run.seconds, run.folder)
-        made = outcome_in(run.folder, run.verdict, run.seconds)
-        if not made.folder:
+        outcome = outcome_in(run.folder, run.verdict, run.seconds)
+        if not outcome.folder:
             remove(run.folder, Path(self.store))
-        return made
+        return outcome
 
 
 def _unknown(problem: str, seconds: float, folder: Path | None = None) -> ScheduleOutcome:

@@ -73,9 +73,9 @@ async def call(method: Callable[..., Any], *arguments: Any, timeout_s: float) ->
         raise Late(f"{method.__name__} was cancelled") from None
 
 
-def awaited(told: Any) -> Any:
+def awaited(answer: Any) -> Any:
     """Return the result of a method that may be a coroutine, in a thread without a loop."""
-    return asyncio.run(told) if inspect.iscoroutine(told) else told
+    return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
 
 
 def in_thread(method: Callable[..., Any], *arguments: Any) -> Future[Any]:

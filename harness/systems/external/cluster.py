@@ -332,8 +332,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return events
 
     def _problems_of_links(self) -> list[Problem]:
-        told = self._links.problems if self._links is not None else []
-        return [Problem(kind="hub-ended", sentence=sentence) for sentence in told]
+        sentences = self._links.problems if self._links is not None else []
+        return [Problem(kind="hub-ended", sentence=sentence) for sentence in sentences]
 
     def _link_process(self) -> Mapping[str, Any]:
         return {"The TCP proxy": self._links}

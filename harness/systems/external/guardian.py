@@ -73,9 +73,9 @@ def main(mark: str, home: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sessions: set[int] = set()
-    told = b""
+    rest = b""
     while more := os.read(0, 4096):
-        *lines, told = (told + more).split(b"\n")
+        *lines, rest = (rest + more).split(b"\n")
         for line in lines:
             (sessions.add if line[:1] == b"+" else sessions.discard)(int(line[1:]))
     kill_marked(mark, sessions)

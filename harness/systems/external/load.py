@@ -59,15 +59,17 @@ class _Renaming:
 
     def __init__(self, adapter: Adapter, prefix: str) -> None:
         self._adapter, self._prefix = adapter, prefix
-        self.create = _told(adapter.create, lambda nodes, name, *n: (nodes, prefix + name, *n))
-        self.change = _told(adapter.change, lambda a, b, name, n: (a, b, name and prefix + name, n))
-        self.read = _told(adapter.read, lambda made, name, *n: (made, prefix + name, *n))
-        self.dump = _told(adapter.dump, lambda me, name: (me, prefix + name))
-        self.send = _told(adapter.send, self._renamed)
-        self.join = _told(adapter.join, lambda made, g, m, names: (made, g, m, self._all(names)))
-        self.poll = _told(adapter.poll, lambda *given: given, self._polled)
-        self.acknowledge = _told(adapter.acknowledge, self._settled)
-        self.positions = _told(
+        self.create = _changed(adapter.create, lambda nodes, name, *n: (nodes, prefix + name, *n))
+        self.change = _changed(
+            adapter.change, lambda a, b, name, n: (a, b, name and prefix + name, n)
+        )
+        self.read = _changed(adapter.read, lambda made, name, *n: (made, prefix + name, *n))
+        self.dump = _changed(adapter.dump, lambda me, name: (me, prefix + name))
+        self.send = _changed(adapter.send, self._renamed)
+        self.join = _changed(adapter.join, lambda made, g, m, names: (made, g, m, self._all(names)))
+        self.poll = _changed(adapter.poll, lambda *given: given, self._polled)
+        self.acknowledge = _changed(adapter.acknowledge, self._settled)
+        self.positions = _changed(
             adapter.positions,
             lambda made, group, names, *n: (made, group, self._all(names), *n),
             self._positions,
@@ -78,17 +80,17 @@ class _Renaming:
 
     def probe(self, me: Node) -> Any:
         """Return what concerns the cluster, and partitions with the prefix."""
-        told = awaited(self._adapter.probe(me))
-        found = {name: told[name] for name in ("", EVERYTHING) if name in told}
+        answer = awaited(self._adapter.probe(me))
+        found = {name: answer[name] for name in ("", EVERYTHING) if name in answer}
         for of in ("", GROUP_PREFIX):
-            mine = (name for name in told if name.startswith(of + self._prefix))
-            found |= {of + name.removeprefix(of + self._prefix): told[name] for name in mine}
+            mine = (name for name in answer if name.startswith(of + self._prefix))
+            found |= {of + name.removeprefix(of + self._prefix): answer[name] for name in mine}
         return found
 
-    def _positions(self, told: Any) -> Any:
-        if not isinstance(told, Mapping):
-            return told
-        return {str(name).removeprefix(self._prefix): at for name, at in told.items()}
+    def _positions(self, answer: Any) -> Any:
+        if not isinstance(answer, Mapping):
+            return answer
+        return {str(name).removeprefix(self._prefix): at for name, at in answer.items()}
 
     def _all(self, names: Sequence[str]) -> list[str]:
         return [self._prefix + name for name in names]
@@ -114,7 +116,7 @@ class _Renaming:
         return connection, replace(record, partition=named)
 
 
-def _told(
+def _changed(
     method: Callable[..., Any],
     change: Callable[..., tuple[Any, ...]],
     back: Callable[[Any], Any] = lambda answer: answer,

@@ -188,11 +188,11 @@ class MemberChanges:
     def note_listed(self) -> None:
         """Keep the members that each member listed last after the final heal, which reached every
         change; called before the nodes are stopped."""
-        told = self._actors.said() if self._healed_us else {}
+        answers = self._actors.said() if self._healed_us else {}
         self._listed = {
-            name: sorted(told[name][1].names)
+            name: sorted(answers[name][1].names)
             for name in self.members
-            if name in told and told[name][1].names and told[name][0] > self._healed_us
+            if name in answers and answers[name][1].names and answers[name][0] > self._healed_us
         }
 
     # -- the changes
@@ -298,8 +298,8 @@ class MemberChanges:
         self._actors.start_node(name)
 
         def is_so() -> bool:
-            told = self._fresh([name]).get(name)
-            right = told is not None and (not told.version or wanted.startswith(told.version))
+            answer = self._fresh([name]).get(name)
+            right = answer is not None and (not answer.version or wanted.startswith(answer.version))
             return right and self._in_sync(name)
 
         yield from self._until(is_so)
@@ -368,8 +368,12 @@ class MemberChanges:
     def _fresh(self, names: Collection[str]) -> dict[str, Members]:
         """Return the answers of these nodes that are not too old."""
         since = now_us() - _FRESH_US
-        told, running = self._actors.said(), self._actors.running()
-        return {n: told[n][1] for n in names if n in told and n in running and told[n][0] > since}
+        answers, running = self._actors.said(), self._actors.running()
+        return {
+            n: answers[n][1]
+            for n in names
+            if n in answers and n in running and answers[n][0] > since
+        }
 
     def _known_as(self, name: str) -> tuple[str, ...]:
         """Return the names under which a node may be listed."""
@@ -382,12 +386,12 @@ class MemberChanges:
         """Return whether a majority of `among` lists the nodes `there` and none that is `gone`. A
         system that lists no members is believed."""
 
-        def agrees(told: Members) -> bool:
-            listed = {n for n in (*there, *gone) if told.names & set(self._known_as(n))}
+        def agrees(answer: Members) -> bool:
+            listed = {n for n in (*there, *gone) if answer.names & set(self._known_as(n))}
             return listed == set(there)
 
-        told = self._fresh(among)
-        votes = [each for each in told.values() if not each.names or agrees(each)]
+        answers = self._fresh(among)
+        votes = [each for each in answers.values() if not each.names or agrees(each)]
         return len(votes) >= len(among) // 2 + 1
 
     def _agree(self) -> bool:

@@ -48,7 +48,7 @@ class Probe:
         self._is_running = is_running
         self._output = output
         self._errors = CallErrors(self._show)
-        self._told: queue.Queue[tuple[str, int, Any]] = queue.Queue(MAX_WAITING)
+        self._answers: queue.Queue[tuple[str, int, Any]] = queue.Queue(MAX_WAITING)
         self._closed = threading.Event()
         self._memory = _Memory()
         self.led: set[str] = set()
@@ -73,11 +73,11 @@ class Probe:
         found: list[TraceEvent] = []
         for _ in range(MAX_WAITING):
             try:
-                node, incarnation, told = self._told.get_nowait()
+                node, incarnation, answer = self._answers.get_nowait()
             except queue.Empty:
                 break
             if incarnation == self._is_running(node):
-                found += self._memory.take(node, incarnation, self.understood(told))
+                found += self._memory.take(node, incarnation, self.understood(answer))
         return found
 
     def _watch(self, name: str, ask: Callable[[Node, int], None]) -> None:
@@ -91,23 +91,23 @@ class Probe:
                 self._errors.note(f"{ask.__name__.strip('_')} of {name}", error)
 
     def _probe(self, node: Node, incarnation: int) -> None:
-        told = awaited(self._adapter.probe(node))
+        answer = awaited(self._adapter.probe(node))
         with contextlib.suppress(queue.Full):
-            self._told.put_nowait((node.name, incarnation, told))
+            self._answers.put_nowait((node.name, incarnation, answer))
 
     def _ask_members(self, node: Node, incarnation: int) -> None:
-        told = awaited(self._adapter.members(node))
-        if isinstance(told, Members):
-            self.said[node.name] = now_us(), told
+        answer = awaited(self._adapter.members(node))
+        if isinstance(answer, Members):
+            self.said[node.name] = now_us(), answer
 
-    def understood(self, told: Any) -> dict[str, Roles]:
+    def understood(self, answer: Any) -> dict[str, Roles]:
         """Return the valid part of an answer of `probe`: partition -> roles."""
-        if not isinstance(told, Mapping):
-            self._errors.note("probe", TypeError(f"returned {type(told).__name__}, no mapping"))
+        if not isinstance(answer, Mapping):
+            self._errors.note("probe", TypeError(f"returned {type(answer).__name__}, no mapping"))
             return {}
         found = {}
         for partition in ("", *sorted(self._partitions)):
-            roles = told.get(partition, told.get(EVERYTHING))
+            roles = answer.get(partition, answer.get(EVERYTHING))
             if isinstance(roles, Roles) and type(roles.term) is int:
                 found[partition] = Roles(
                     max(-1, min(roles.term, _HIGHEST_TERM)),
@@ -144,17 +144,21 @@ class _Memory:
         self._in_sync: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._replicas: dict[str, tuple[str, ...]] = {}
 
-    def take(self, node: str, incarnation: int, told: Mapping[str, Roles]) -> Iterator[TraceEvent]:
+    def take(
+        self, node: str, incarnation: int, answer: Mapping[str, Roles]
+    ) -> Iterator[TraceEvent]:
         """Yield trace events for the leaderships that a node reports."""
         about = {"t_us": now_us(), "node": node, "incarnation": incarnation}
-        for partition in [name for name, who in self._leading if who == node and name not in told]:
+        for partition in [
+            name for name, who in self._leading if who == node and name not in answer
+        ]:
             del self._leading[partition, node]
             if self._claims[partition][0] == node:
                 # A claim that another node has held all the time is new again.
                 for other in [who for who in self._leading if who[0] == partition]:
                     del self._leading[other]
             yield about | _role(partition, "follower", None, self._epochs[partition])
-        for partition, roles in told.items():
+        for partition, roles in answer.items():
             claim = (node, incarnation, roles.term)
             before = self._claims.get(partition)
             again = self._leading.get((partition, node)) != claim[1:]

@@ -60,14 +60,14 @@ class NodeServer(socketserver.ThreadingTCPServer):
         if what == "read":
             (offset,) = given
             return self.lists.lists.get(partition, [])[offset : offset + MOST_A_READ]
-        told = self.raft.getStatus()
+        status = self.raft.getStatus()
         near = [
             name.removeprefix(_MATCHES)
-            for name, index in told.items()
-            if name.startswith(_MATCHES) and index >= told["commit_idx"]
+            for name, index in status.items()
+            if name.startswith(_MATCHES) and index >= status["commit_idx"]
         ]
-        leads = told["leader"] == self.raft.selfNode
-        return self.raft.isReady(), told["raft_term"] if leads else 0, near
+        leads = status["leader"] == self.raft.selfNode
+        return self.raft.isReady(), status["raft_term"] if leads else 0, near
 
 
 class _Handler(socketserver.StreamRequestHandler):
