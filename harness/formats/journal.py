@@ -57,12 +57,13 @@ class SearchBegan(BeganRow, tag="began"):
 
 class Searched(JournalRow, tag="search"):
     """A part of a search that was done as one job: schedules of `seed` from number `first` on.
+    `subject` is the protocol, the code of the known bug, or the system.
     `runs` also counts the reruns with a worse ending. `core_s` are seconds of one core, `generator`
     is the version of the generator of schedules. `findings` has the first failure of each bucket
     (class of failure) that was new, `unknown_runs` the folders of the first runs that could not be
     judged."""
 
-    protocol: str
+    subject: str = msgspec.field(name="protocol")
     seed: int
     first: LargeCount = 0
     schedules: LargeCount = 0

@@ -89,7 +89,7 @@ class Search:
         `goes_on`, a search that was finished is continued too."""
         self.subject = subject
         self._lost_in_a_row = 0
-        self.total = Searched(protocol=subject.name, seed=seed)
+        self.total = Searched(subject=subject.name, seed=seed)
         self.kept: dict[str, Finding] = {}
         self.done: set[str] = set()
         """The buckets of the findings that were shrunk."""

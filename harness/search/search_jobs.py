@@ -132,7 +132,7 @@ AnySearchJob = SearchJob | DecideJob | FinishJob
 def _row(key: str, subject: Subject, seed: int, first: int) -> Searched:
     """Return the row of a job that has not run anything yet."""
     generator = subject.generator
-    return Searched(key=key, protocol=subject.name, seed=seed, first=first, generator=generator)
+    return Searched(key=key, subject=subject.name, seed=seed, first=first, generator=generator)
 
 
 def _is_unknown(outcome: ScheduleOutcome) -> bool:

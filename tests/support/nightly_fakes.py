@@ -141,9 +141,9 @@ class FakeEnvironment(NightlyEnvironment):
                 return self._searched(job)
             case SearchJob():
                 finding = loses_a_write("known")
-                row = Searched(key=job.key, protocol=job.subject.name, seed=job.seed)
+                row = Searched(key=job.key, subject=job.subject.name, seed=job.seed)
                 row.schedules, row.core_s = 40, 4.0
-                row.findings = [finding] if row.protocol != "M2" else []
+                row.findings = [finding] if row.subject != "M2" else []
                 return row
             case FinishJob():
                 return keep(job)
@@ -157,7 +157,7 @@ class FakeEnvironment(NightlyEnvironment):
 
     def _searched(self, job: SearchJob) -> Searched:
         found = self.finds if job.subject.name == "kafka" else []
-        row = Searched(key=job.key, protocol=job.subject.name, seed=job.seed)
+        row = Searched(key=job.key, subject=job.subject.name, seed=job.seed)
         row.schedules = row.runs = 100
         row.virtual_us, row.events = 200_000_000, 5000
         row.findings = [f for f in found if f.bucket not in job.known]

@@ -62,7 +62,7 @@ class Searches(Kind):
                 found.append(
                     FinishJob(
                         key=key,
-                        subject=SimulatedSubject(protocol=row.protocol, internal=True),
+                        subject=SimulatedSubject(protocol=row.subject, internal=True),
                         finding=findings.latest(night.store, finding),
                         seconds=max(LEAST_FINISH_S, night.left_s()),
                         tries=night.request.shrink_tries,
@@ -81,17 +81,17 @@ class Searches(Kind):
                 known.setdefault(bucket.protocol, set()).add(bucket.name)
         for row in self.night.rows(self.name):
             if isinstance(row, Searched):
-                known.setdefault(row.protocol, set()).update(f.bucket for f in row.findings)
+                known.setdefault(row.subject, set()).update(f.bucket for f in row.findings)
         return known
 
     def done(self, row: Searched | Finished) -> Searched | Finished:
         """Keep the new buckets among the findings of a search: two jobs may find the same one."""
         if isinstance(row, Searched):
-            known = self._known().get(row.protocol, ())
+            known = self._known().get(row.subject, ())
             row.findings = [finding for finding in row.findings if finding.bucket not in known]
             for finding in row.findings:
                 findings.keep(finding, self.night.store)
-                self.night.environment.tell(f"{row.protocol}: {finding.bucket}")
+                self.night.environment.tell(f"{row.subject}: {finding.bucket}")
         return row
 
     @staticmethod
@@ -108,14 +108,14 @@ class Searches(Kind):
         totals.events += row.events
         totals.failures += row.failures
         verdicts = {"invalid": row.failures, "not invalid": row.runs - row.failures}
-        cell = to.cell(row.protocol, "simulated", row.runs, verdicts)
+        cell = to.cell(row.subject, "simulated", row.runs, verdicts)
         kept: dict[str, Bucket] = {}
         for finding in row.findings:
             folder = findings.folder_of(to.store, finding).relative_to(to.store)
             bucket = corpus.bucket_of(finding, str(folder), "", to.store)
             kept[bucket.name] = to.saved[bucket.schedule] = bucket
         for name, number in row.buckets.items():
-            bucket = kept.get(name) or bucket_of(row.protocol, "simulated", name)
+            bucket = kept.get(name) or bucket_of(row.subject, "simulated", name)
             add_to(cell.broken, bucket.property, number)
             to.bucket(bucket, number)
         to.coverage(row.fault_coverage)
@@ -130,7 +130,7 @@ class KnownBugs(Kind):
     def jobs(self) -> list[Job]:
         night = self.night
         counts = Counter(search.code for nightly in night.past for search in nightly.known_bugs)
-        counts.update(r.protocol for r in night.rows(self.name) if isinstance(r, Searched))
+        counts.update(r.subject for r in night.rows(self.name) if isinstance(r, Searched))
         targets = sorted(search_targets(), key=lambda target: counts[target.code])
         numbers = night.open_numbers(self.name, night.request.cores)
         return [
@@ -147,7 +147,7 @@ class KnownBugs(Kind):
 
     @staticmethod
     def count(row: Searched, to: Counting) -> None:
-        for target in (t for t in search_targets() if t.code == row.protocol):
+        for target in (t for t in search_targets() if t.code == row.subject):
             to.nightly.known_bugs.append(
                 TimeToBug(
                     code=target.code,

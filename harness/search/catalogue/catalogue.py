@@ -312,7 +312,7 @@ def result_in(file: Path, entry: Entry, seed: int) -> EntryResult | None:
     began = [row for row in rows if isinstance(row, SearchBegan)]
     if not began:
         return None
-    total = Searched(protocol=entry.code, seed=seed)
+    total = Searched(subject=entry.code, seed=seed)
     first: Finding | None = None
     shown: Finding | None = None
     for row in rows:

@@ -151,7 +151,7 @@ def test_a_search_that_only_loses_its_jobs_ends(tmp_path: Path) -> None:
 def test_what_another_generator_drew_is_drawn_again(tmp_path: Path) -> None:
     file = journal_of(tmp_path, HELD, 0)
     with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
-        row = Searched(protocol="kafka", seed=0, schedules=3, generator=GENERATOR_VERSION - 1)
+        row = Searched(subject="kafka", seed=0, schedules=3, generator=GENERATOR_VERSION - 1)
         journal.add(row)
         journal.add(replace(row, first=3, generator=GENERATOR_VERSION))
     pool = Quick()
@@ -189,7 +189,7 @@ class TestJournals:
     def test_another_command_is_refused_and_nothing_is_lost(self, tmp_path: Path) -> None:
         file = journal_of(tmp_path, READS_AHEAD, 0)
         with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
-            journal.add(Searched(protocol="kafka", seed=0, schedules=3))
+            journal.add(Searched(subject="kafka", seed=0, schedules=3))
             with pytest.raises(UsageError, match="another command works on it"):
                 searched(tmp_path, LocalPool(), UNTIL_FOUND)
             assert len(journal.rows) == 1

@@ -45,7 +45,7 @@ class Canned(LocalPool):
         if isinstance(job, SearchJob):
             name = job.subject.name
             self.slices.append((name, job.first))
-            row = Searched(key=job.key, protocol=name, seed=job.seed, first=job.first)
+            row = Searched(key=job.key, subject=name, seed=job.seed, first=job.first)
             row.schedules, row.core_s, row.generator = 10, 20.0, GENERATOR_VERSION
             row.virtual_us = 1_000_000
             if name == "M19" and job.first:
