@@ -101,13 +101,13 @@ def judge_positions(group: Group) -> Finding:
     for name, view in group.memo(_of_partition):
         fetched, committed = view.positions("position"), view.positions("commit")
         examined += len(fetched) + len(committed) + len(view.owners)
+        found += _anomalies(group, name, view, ownership.zombie_commit(view))
+        found += _anomalies(group, name, view, ownership.double_ownership(view))
         if view.promise.kind == "acks":
             floors = reached.floor_ahead(view, evidence(group))
             found += _anomalies(group, name, view, floors)
             continue
         found += _anomalies(group, name, view, positions.stated_positions(view))
-        found += _anomalies(group, name, view, ownership.zombie_commit(view))
-        found += _anomalies(group, name, view, ownership.double_ownership(view))
         if view.promise.durable and positions.commits_without_final_fetch(view):
             unknown = (
                 f"no final fetch says where group {name} goes on in {group.partition}: a fresh "

@@ -58,7 +58,7 @@ class Handled(Columnar):
 
 @dataclass(frozen=True)
 class StatedPositions(Columnar):
-    """StatedPositions that commits asked for, or that fetches were answered."""
+    """Positions that commits asked for, or that fetches were answered."""
 
     row: I64
     offset: I64
@@ -73,7 +73,8 @@ class StatedPositions(Columnar):
 @dataclass(frozen=True)
 class Turns(Columnar):
     """The times in which a member owned the partition: from the end of an assignment that names it
-    to the member's next change. `start`: where its polls go on, -1 if that is not stated."""
+    to the begin of the member's next change. `start`: where its polls go on, -1 if that is not
+    stated."""
 
     row: I64
     member: I64
@@ -151,12 +152,10 @@ class GroupView:
 
     @cached_property
     def unanswered(self) -> int:
-        """The number of polls of the group that may have been given records of which none is
-        known."""
-        ops = self.ops
-        polls = (ops.what == KIND["poll"]) & (ops.outcome != Outcome.OK)
-        lost = ops.op[polls & (ops.shape == Shape.OPERATION)]
-        return len(np.setdiff1d(lost, ops.op[polls & (ops.shape == Shape.RECORDS)]))
+        """The number of polls of the group that may have been given records which are not known,
+        also beside others that are."""
+        polls = self.events("poll")
+        return int((self.ops.outcome[polls] != Outcome.OK).sum())
 
     @cached_property
     def possible(self) -> I64:
@@ -227,7 +226,8 @@ class GroupView:
             stop[n] = later[0] if len(later) else NEVER
             start[n] = by_op.get(int(ops.op[row]), -1)
         found = Turns(rows, ops.member[rows], self.end[rows], stop, start)
-        return found.take(np.lexsort((found.begin, found.member)))
+        found = found.take(np.lexsort((found.begin, found.member)))
+        return found.take(found.begin < found.stop)
 
     @cached_property
     def quiet(self) -> bool:
@@ -241,7 +241,8 @@ class GroupView:
         ends = self.end[polls]
         since = ends[some].max() if some.any() else ops.invoke_us[polls].min()
         span_us = (self.promise.ack_wait_ms + self.promise.redelivery_ms) * 1000
-        return bool(ends[np.argmax(ops.invoke_us[polls])] - since >= span_us)
+        last = np.flatnonzero(ops.invoke_us[polls] == ops.invoke_us[polls].max())[-1]
+        return bool(ends[last] - since >= span_us)
 
     @cached_property
     def drain_us(self) -> int:

@@ -87,9 +87,11 @@ def records_of(op: Whole) -> Iterator[Record]:
 class Judge:
     """One group in one partition."""
 
-    def __init__(self, ops: Sequence[Whole], partition: str, promise: GroupPromise) -> None:
+    def __init__(
+        self, ops: Sequence[Whole], group: str, partition: str, promise: GroupPromise
+    ) -> None:
         self.promise, self.partition = promise, partition
-        own = [op for op in ops if op.asked.group]
+        own = [op for op in ops if op.asked.group == group]
         self.all = own
         self.polls = [op for op in own if op.f == "poll"]
         self.commits = [op for op in own if op.f == "commit" and op.position(partition) is not None]
@@ -105,9 +107,10 @@ class Judge:
                 base = learned.get(sent.value, -1)
                 for n in range(sent.count if sent.partition == partition else 0):
                     self.sent[sent.value + n] = op, base + n if base >= 0 else -1
-        self.placed = {r.offset for r in self.delivered if r.offset >= 0}
+        given = self.records(op for op in ops if op.asked.group and op.f == "poll")
+        self.placed = {r.offset for r in given if r.offset >= 0}
         self.placed |= {o for op, o in self.sent.values() if o >= 0 and op.outcome == "ok"}
-        self.unanswered = sum(op.outcome != "ok" and not op.said.deliveries for op in self.polls)
+        self.unanswered = sum(op.outcome != "ok" for op in self.polls)
 
     def records(self, ops: Iterable[Whole]) -> list[Record]:
         live = (op for op in ops if op.outcome != "fail")
@@ -121,6 +124,12 @@ class Judge:
         span_us = (self.promise.ack_wait_ms + self.promise.redelivery_ms) * 1000
         return final[-1].end - max(came, default=final[0].inv) >= span_us
 
+    def strange(self) -> bool:
+        """Return whether a record is settled that no poll can have been given."""
+        known = {r.key for r in self.delivered}
+        handled = (*self.settled, *self.given_back)
+        return not self.unanswered and any(r.key not in known for r in handled)
+
     def exhausted(self, mine: Sequence[Record]) -> bool:
         counted = max([len(mine), *(r.times for r in mine)], default=0)
         return 0 <= self.promise.max_deliver <= counted + self.unanswered
@@ -128,13 +137,13 @@ class Judge:
     def anomalies(self) -> Iterator[str]:
         yield from self.again()
         yield from self.in_order()
-        if self.promise.at_least_once and self.quiet():
+        if self.promise.at_least_once and self.quiet() and not self.strange():
             yield from self.reached()
+        yield from self.owners()
         if self.promise.kind == "acks":
             yield from self.floors()
         else:
             yield from self.positions()
-            yield from self.owners()
             yield from self.stuck()
 
     def reached(self) -> Iterator[str]:
@@ -293,7 +302,7 @@ def epochs(ops: Sequence[Whole]) -> Iterator[str]:
     ]
     for one, two in product(stated, stated):
         same = one.member == two.member or two.f == "join"
-        if one.asked.group and one.precedes(two) and two.epoch < one.epoch and same:
+        if one.precedes(two) and two.epoch < one.epoch and same:
             yield "epoch-back"
 
 
@@ -333,15 +342,22 @@ def of_states(text: bytes) -> set[str]:
 
 
 def judge(lines: Iterable[Op], promise: GroupPromise) -> tuple[set[str], set[str]]:
-    """Return the anomalies of the one group of a history, and what is unknown of it."""
+    """Return the anomalies of all groups of a history, and what is unknown of them."""
     ops = whole_operations(lines)
+    groups = sorted({op.asked.group for op in ops} - {""})
+    judged = [of_group(ops, group, promise) for group in groups]
+    return set().union(*(found for found, _ in judged)), set().union(*(miss for _, miss in judged))
+
+
+def of_group(ops: Sequence[Whole], group: str, promise: GroupPromise) -> tuple[set[str], set[str]]:
+    own = [op for op in ops if op.asked.group == group]
     sent_to = {sent.partition for op in ops for sent in op.asked.sends}
-    partitions = sent_to.union(*(op.partitions for op in ops if op.asked.group))
-    for named in (each for op in ops for each in (op.asked, op.said)):
+    partitions = sent_to.union(*(op.partitions for op in own))
+    for named in (each for op in own for each in (op.asked, op.said)):
         partitions |= {each.partition for each in (*named.deliveries, *named.positions)}
-    found, unknown = set(epochs(ops)), set[str]()
+    found, unknown = set(epochs(own)), set[str]()
     for partition in sorted(partitions):
-        judged = Judge(ops, partition, promise)
+        judged = Judge(ops, group, partition, promise)
         found |= set(judged.anomalies())
         if promise.at_least_once and partition in sent_to and not judged.quiet():
             unknown.add(f"drain:{partition}")
@@ -349,4 +365,6 @@ def judge(lines: Iterable[Op], promise: GroupPromise) -> tuple[set[str], set[str
         attempts = [op for op in judged.commits if op.outcome != "fail"]
         if promise.kind == "positions" and promise.durable and attempts and not final:
             unknown.add(f"positions:{partition}")
+        if judged.strange():
+            unknown.add(f"polls:{partition}")
     return found, unknown

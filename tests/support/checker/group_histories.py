@@ -309,7 +309,7 @@ def coordinator(seed: int, plant: str = "") -> tuple[list[Op], bool]:
     if plant == "forget" and len(set(stated)) > 1 and position == stated[-1]:
         earlier = [at for at in stated if at != position]
         position, shown = earlier[-1], not _perhaps(h, earlier[-1])
-    end_us = h.now + 60_000
+    end_us = h.now + 80_000
     member, at, epoch = "d", max(position, 0), epoch + 1
     h.op("join", "ok", h.now, h.now + 1, member=member, said={"epoch": epoch})
     start_at = (GroupPosition(partition=P, offset=at),)
