@@ -18,7 +18,7 @@ from checker.evidence.needs import Need, missing
 from checker.formats.anomalies import LIVENESS
 from nemesis.formats.fault_log import FINAL_HEAL
 
-_PASSING: Final = ("kill", "pause", "isolate", "cut", "bridge", "ring")
+_PASSING: Final = ("kill", "stop", "pause", "disk-full", "isolate", "cut", "bridge", "ring")
 """Faults that leave nothing behind but a cluster that has to recover."""
 _AT_ONCE: Final = ("restart", "resume")
 
@@ -36,7 +36,7 @@ def unavailable(group: Group) -> Finding:
     """Find `unavailable`: clients sent to a partition, and it acknowledged nothing for longer than
     the recovery limit, in which no fault began or ended, and those in force stopped whole nodes or
     cut them off. Untouched were a majority of the voters and of the replicas, MinISR replicas, and
-    a member of ISR or ELR."""
+    a member of ISR or ELR, if there ever was an ISR."""
     sends, promise = group.of(Sends), group.meta.promise
     sound = promise.silence_deposes and promise.acks != 0 and not missing(group, (Need.TRACES,))
     if not len(sends) or not sound or not (changes := group.memo(changes_of)):
@@ -122,9 +122,10 @@ def _serving(group: Group, changes: list[CommittedChange], stretch: SteadyStretc
     is_majority = 2 * len(left) > len(group.replicas) and len(left) >= group.meta.min_isr
     if not begun or not is_majority or 2 * len({*voters} - out) <= len(voters):
         return []
+    by_votes = not any(change.members.isr for change in changes)
 
     def may_serve(members: PartitionMembers) -> bool:
         stays = not members.removing and {*members.replicas} == {*group.replicas}
-        return stays and bool({*members.isr, *members.elr} & {*left})
+        return stays and (by_votes or bool({*members.isr, *members.elr} & {*left}))
 
     return left if all(may_serve(c.members) for c in (begun[-1], *inside)) else []

@@ -289,4 +289,4 @@ def _facts(
 def _is_whole(fault: FaultLine) -> bool:
     """Return whether a fault stops its nodes, or cuts them off from nodes and clients."""
     cuts = fault.what == "isolate" and any(end[:1] == "c" for link in fault.links for end in link)
-    return cuts or fault.what in ("kill", "pause")
+    return cuts or fault.what in ("kill", "stop", "pause", "disk-full")

@@ -14,7 +14,7 @@ from tests.support.checker.evidence_definitions import traces_missing
 from tests.support.checker.story import P, Story
 
 CATCH_UP_US = 1_000_000
-PASSING = ("kill", "pause", "isolate", "cut", "bridge", "ring")
+PASSING = ("kill", "stop", "pause", "disk-full", "isolate", "cut", "bridge", "ring")
 AT_ONCE = ("restart", "resume")
 
 
@@ -143,8 +143,9 @@ class LifeDefinitions:
             changes.setdefault(event["partition_epoch"], event)
         before = [n for n, e in changes.items() if e["t_us"] <= since]
         inside = [n for n, e in changes.items() if since < e["t_us"] <= until]
+        by_votes = not any(change["isr"] for change in changes.values())
         return bool(before) and all(
-            left & {*changes[n]["isr"], *changes[n]["elr"]}
+            (by_votes or left & {*changes[n]["isr"], *changes[n]["elr"]})
             and {*changes[n]["replicas"]} == replicas
             and not changes[n]["removing"]
             for n in (max(before), *inside)
