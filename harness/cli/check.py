@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
-from harness.cli.common import print_json, tell
+from harness.cli.common import print_json, print_result, tell
 from harness.cli.exit_codes import EXIT_UNKNOWN
 from harness.runs.requests import CheckRequest
 from node.formats.files import why_not_writable
@@ -20,7 +23,9 @@ def check(request: CheckRequest) -> int:
     from checker.formats.verdict import EXIT_CODES, worst
     from harness.replay.pages import is_invalid, page_after
     from harness.runs.judge import Keep, SparkSoon, judge, summarise, wrong_lines
+    from harness.runs.progress import Progress
     from harness.runs.run_paths import promise_in, run_folders
+    from reports.wording import count
 
     if request.validate:
         sentences = [sentence for path in request.runs for sentence in wrong_lines(path)]
@@ -33,12 +38,24 @@ def check(request: CheckRequest) -> int:
     if out is None and any(why_not_writable(folder) for folder in folders):
         out = Path(mkdtemp(prefix="floodmark-"))
         tell(f"The results are in {out}, because a folder of these runs cannot be written.")
-    results = judge(folders, spark, tell, Keep(out, request.again))
+    results_files = [each / "results.json" for each in folders if out is None]
+    with Progress(state=partial(_count_since, results_files, time.time())) as progress:
+        progress.phase(f"judging {count(len(folders), 'run')}")
+        results = judge(folders, spark, tell, Keep(out, request.again))
     if request.json:
         print_json(results)
     else:
         for folder, result in zip(folders, results, strict=True):
-            print(summarise(folder, result), flush=True)
+            print_result(summarise(folder, result), result.verdict)
         if request.report and not out and len(folders) == 1 and is_invalid(folders[0]):
             print(f"  page        {page_after(folders[0], tell) or 'none'}")
     return EXIT_CODES[worst(result.verdict for result in results)]
+
+
+def _count_since(files: list[Path], began_s: float) -> str:
+    """Return in words how many of these files were written since a time."""
+    written = 0
+    for file in files:
+        with contextlib.suppress(OSError):
+            written += file.stat().st_mtime >= began_s
+    return f"{written} done" if written else ""

@@ -7,7 +7,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from harness.runs.terminal import PlainStream, plain
+
 _TABLE_WIDTH: Final = 160
+_COLOURS: Final = {"valid": "green", "invalid": "red"}
 
 
 def tell(sentence: str) -> None:
@@ -15,6 +18,22 @@ def tell(sentence: str) -> None:
     stderr is full or its reader is gone."""
     with contextlib.suppress(OSError):
         print(sentence, file=sys.stderr, flush=True)
+
+
+def print_result(text: str, verdict: str) -> None:
+    """Print the summary of a run, whose first line has its verdict: on a terminal in colour, unless
+    the environment has NO_COLOR."""
+    if not sys.stdout.isatty():
+        print(text, flush=True)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    shown = Text(plain(text))
+    at = shown.plain.index(verdict.upper())
+    shown.stylize(f"bold {_COLOURS.get(verdict, 'yellow')}", at, at + len(verdict))
+    stream = sys.stdout.beneath if isinstance(sys.stdout, PlainStream) else sys.stdout
+    Console(file=stream, highlight=False, soft_wrap=True).print(shown)
 
 
 def output_of(json: bool) -> Callable[[str], None]:

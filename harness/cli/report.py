@@ -15,13 +15,17 @@ def report(request: ReportRequest) -> int:
     from harness.cli.exit_codes import exit_code_of
     from harness.formats.finding import is_finding
     from harness.replay.pages import page_of, page_of_finding
+    from harness.runs.progress import Progress
     from harness.runs.run_paths import folders_with_pages
     from node.formats.errors import FloodmarkError
 
-    codes = []
-    for path in folders_with_pages(request.runs):
+    codes, folders = [], folders_with_pages(request.runs)
+    for number, path in enumerate(folders, 1):
         try:
-            print(page_of_finding(path, tell) if is_finding(path) else page_of(path, tell))
+            with Progress(state=str) as progress:
+                progress.phase(f"building page {number} of {len(folders)}: {path}")
+                page = page_of_finding(path, tell) if is_finding(path) else page_of(path, tell)
+            print(page)
         except FloodmarkError as error:
             code, sentence = exit_code_of(error)
             tell(f"floodmark: {sentence}")

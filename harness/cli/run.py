@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import print_json
+from harness.cli.common import print_json, print_result
 from harness.runs.requests import RunRequest
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(request: RunRequest) -> int:
     outcome = run_once(order, quiet=request.quiet, began=_headline, spark=request.spark)
     folder, result = outcome.folder, outcome.result
     if not request.json:
-        print(summarise(folder, result), flush=True)
+        print_result(summarise(folder, result), result.verdict)
     page = _page(request, folder) if request.report else None
     if request.json:
         place = {"path": str(folder), "page": str(page) if page else None}

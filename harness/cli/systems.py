@@ -72,6 +72,7 @@ def get(request: SystemGetRequest) -> int:
 
     Without --version these are the servers that no wheel brings. Exit code: 0 when all of them are
     there, else 1."""
+    from harness.runs.progress import Progress
     from harness.systems import registry
     from harness.systems.external import versions
     from harness.systems.external.system import ExternalSystem
@@ -85,7 +86,10 @@ def get(request: SystemGetRequest) -> int:
                 continue
             binary, standard = system.adapter.binary, system.adapter.standard
             for version in versions.named(binary, request.version or [standard] * bool(standard)):
-                print(f"{name} {version}: {versions.obtain(binary, version)}")
+                with Progress(state=str) as progress:
+                    progress.phase(f"fetching {name} {version}")
+                    place = versions.obtain(binary, version)
+                print(f"{name} {version}: {place}")
         except FloodmarkError as error:
             complete = False
             print(f"{name}: not here: {error}")

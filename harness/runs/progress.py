@@ -5,6 +5,7 @@ It is written to stderr, because stdout is for the result."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final, Self, TextIO
 
 import msgspec
@@ -40,19 +41,34 @@ class ProgressDisplay:
 class Progress(ProgressDisplay):
     """A display on a terminal; silent when `quiet`, plain lines if there is no terminal."""
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
-        """`stream` is stderr by default."""
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        state: Callable[[], str] | None = None,
+    ) -> None:
+        """`stream` is stderr by default. With `state`, for work that reports nothing itself, a
+        thread asks it some times a second what is done, and nothing is shown without a terminal."""
         stream = stream_for_display() if stream is None else stream
         self._quiet = quiet
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
-        self._live: Live | None = None
-        if self._console.is_terminal and not quiet:
-            self._live = Live(Text(), console=self._console, transient=True, auto_refresh=False)
         self._phase = ""
         self._began_s = time.monotonic()
         self._limit_s = 0.0
         self._printed_s = 0.0
         self._rate = _Rate()
+        self._live: Live | None = None
+        self._state = state
+        if self._console.is_terminal and not quiet:
+            self._live = Live(
+                console=self._console,
+                transient=True,
+                auto_refresh=state is not None,
+                get_renderable=None if state is None else self._asked,
+            )
+        elif state is not None:
+            self._quiet = True
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -96,6 +112,11 @@ class Progress(ProgressDisplay):
         elif now_s - self._printed_s >= PLAIN_EVERY_S:
             self._printed_s = now_s
             self.note(f"{self._phase}: {words}")
+
+    def _asked(self) -> Text:
+        assert self._state is not None
+        elapsed_s = time.monotonic() - self._began_s
+        return Text(plain(f"{self._phase} {elapsed_s:4.1f} s  {self._state()}"))
 
     def _show(self, text: Text) -> None:
         assert self._live is not None

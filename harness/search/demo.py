@@ -53,5 +53,6 @@ def demo(request: DemoRequest, interrupts: Interrupts, progress: Progress, outpu
     (outcome,) = replay(ReplayRequest(file=folder / SCHEDULE, protocol=REPAIRED, quiet=True))
     keeps = outcome.verdict != "invalid"
     output(f"  {REPAIRED} keeps the record." if keeps else f"  {outcome.sentence}")
-    output(f"\nNext: {command_line('run')} breaks a cluster of real processes.")
+    output(f"\nThe page, for a browser: {page}")
+    output(f"Next: {command_line('run')} breaks a cluster of real processes.")
     return keeps

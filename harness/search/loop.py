@@ -9,7 +9,7 @@ import hashlib
 import heapq
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -133,6 +133,11 @@ class Search:
     def seconds(self) -> float:
         """Return for how many seconds the search has run, over all its sessions."""
         return self._before_s + self._clock_s() - self._began_s
+
+    def shrinking(self) -> Iterator[Finding]:
+        """Yield the findings that are being shrunk, as far as the store has them."""
+        for bucket in sorted(self._started & self.kept.keys() - self.done):
+            yield findings.latest(self._store, self.kept[bucket])
 
     def left_s(self) -> float:
         """Return how many seconds of the budget are left, 0 if it has no time limit."""

@@ -98,7 +98,10 @@ def asked_to_stop(running: Search, interrupts: Interrupts, progress: Progress) -
     """Return a `Stop` that returns True after Ctrl-C, and shows the progress at each call."""
 
     def stop() -> bool:
-        progress.tell(table.status(running.total, len(running.kept), running.seconds()))
+        # A narrow terminal cuts the end.
+        words = [table.shrinking(finding) for finding in running.shrinking()]
+        words.append(table.status(running.total, len(running.kept), running.seconds()))
+        progress.tell("; ".join(words))
         return interrupts.asked
 
     return stop

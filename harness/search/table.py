@@ -34,6 +34,17 @@ def status(total: Searched, kinds: int, seconds: float = 0.0) -> str:
     return ", ".join(words)
 
 
+def shrinking(finding: Finding) -> str:
+    """Return a text on how far the shrinking of a finding has come."""
+    if finding.shrunk:
+        return f"shrunk to {_faults(len(finding.smallest.faults))}; it is being explained"
+    begun = f"shrinking {finding.property}: {_faults(len(finding.drawn.faults))}"
+    if not finding.shrink_runs:
+        return begun
+    runs = wording.count(finding.shrink_runs, "run")
+    return f"{begun} to {len(finding.smallest.faults)} in {runs}"
+
+
 def summary(total: Searched, kinds: int, seconds: float) -> str:
     """Return the result of a search with `kinds` of failures, and what states no fault has met."""
     lines = [f"{status(total, kinds, seconds)} in {seconds:.1f} s"]

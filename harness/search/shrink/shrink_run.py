@@ -59,16 +59,21 @@ def shrink_run(
         pool = simulated_pool(1, request.store)
     folder = findings.keep_unless_smaller(job.finding, request.store)
     progress.phase("shrinking", request.budget_s)
+
+    def stop_and_tell() -> bool:
+        # The job keeps the finding each time it becomes smaller.
+        progress.tell(table.shrinking(findings.latest(request.store, job.finding)))
+        return stop()
+
     with closing(pool):
         try:
-            do_one(job, pool, stop)
+            do_one(job, pool, stop_and_tell)
         except FloodmarkError:
             if not stop():
                 raise
         finally:
             if isinstance(subject, StormSubject):
                 findings.sweep(request.store, job.place.run_name)
-    # The job keeps the finding each time it becomes smaller.
     found = findings.latest(request.store, job.finding)
     output("\n".join(table.finished(found, folder)))
     return found.counts.failed > (found.world == "real")

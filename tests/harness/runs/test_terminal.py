@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.cli.common import print_result
 from harness.runs.progress import Progress, ProgressState
 from harness.runs.terminal import plain, plain_output, stream_for_display
 from tests.support.command import exit_code
@@ -59,6 +60,39 @@ def test_progress_draws_but_its_words_are_plain(stream: type[io.StringIO]) -> No
     assert "\x1b[2J" not in drawn
     assert "\x1b]0" not in drawn
     assert "\x07" not in drawn
+
+
+def test_work_that_reports_nothing_is_asked_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    out, pipe = Terminal(), io.StringIO()
+    for stream in (out, pipe):
+        with Progress(stream=stream, state=lambda: f"3 of 7 {HOSTILE}") as progress:
+            progress.phase("judging")
+    assert f"3 of 7 {SHOWN}" in out.getvalue()
+    assert pipe.getvalue() == ""
+
+
+def test_a_verdict_has_a_colour_on_a_terminal_unless_no_color(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    drawn = {}
+    for stream, given in ((Terminal(), ""), (Terminal(), "1"), (io.StringIO(), "")):
+        with monkeypatch.context() as within:
+            within.setattr(sys, "stdout", stream)
+            if given:
+                within.setenv("NO_COLOR", given)
+            with plain_output():
+                print_result(f"x INVALID  run {HOSTILE}\n  tab\there", "invalid")
+        drawn[type(stream), given] = stream.getvalue()
+    assert "\x1b[1;31mINVALID\x1b[0m" in drawn[Terminal, ""]
+    assert drawn[Terminal, ""].count("\x1b") == 2, "what is foreign is no order"
+    assert "\x1b[31m" not in drawn[Terminal, "1"]
+    assert drawn[io.StringIO, ""] == f"x INVALID  run {SHOWN}\n  tab\there\n"
 
 
 @pytest.mark.parametrize(

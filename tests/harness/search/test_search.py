@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -26,8 +26,9 @@ from harness.search.worlds.simulated import SimulatedSubject
 from harness.sim import run
 from harness.sim.invariant_checker import Violation
 from nemesis import ready_made
-from nemesis.formats.schedule import Cluster, load
+from nemesis.formats.schedule import Cluster, Fault, load
 from node.formats.errors import FloodmarkError, StorageError, UsageError
+from reports import wording
 from tests.lab.stores import store_of
 from tests.support.local_pool import LocalPool
 from tests.support.nightly_fakes import Killed
@@ -271,3 +272,20 @@ def test_the_sentence_of_a_finding_is_about_its_property() -> None:
     assert run._sentence((inner,), lost) == "invalid: 3 are lost."
     assert run._sentence((inner,), valid) == "invalid: a candidate lacks a record."
     assert run._sentence((), valid) == "valid: all of it."
+
+
+def test_a_search_says_how_far_it_has_shrunk(tmp_path: Path) -> None:
+    (finding,) = searched(tmp_path, Quick(), UNTIL_FOUND).kept.values()
+    needed = finding.smallest.faults
+    begun = replace(finding, shrunk=False, shrink_runs=0, smallest=finding.drawn)
+    assert (
+        table.shrinking(begun) == f"shrinking {finding.property}: {_faults(finding.drawn.faults)}"
+    )
+    later = replace(begun, shrink_runs=12, smallest=finding.smallest)
+    said = table.shrinking(later)
+    assert said == f"{table.shrinking(begun)} to {len(needed)} in 12 runs"
+    assert table.shrinking(finding).startswith(f"shrunk to {_faults(needed)}")
+
+
+def _faults(faults: Sequence[Fault]) -> str:
+    return wording.count(len(faults), "fault")
