@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -46,21 +46,23 @@ def shrinking(finding: Finding) -> str:
 
 
 def summary(total: Searched, kinds: int, seconds: float) -> str:
-    """Return the result of a search with `kinds` of failures, and what states no fault has met."""
+    """Return the result of a search with `kinds` of failures; without any, what was not tried."""
     lines = [f"{status(total, kinds, seconds)} in {seconds:.1f} s"]
     lines += [f"  {number} x {name}" for name, number in sorted(total.buckets.items())]
-    # Of the kinds that were drawn: a schedule is drawn from few kinds of scenarios.
-    drawn = {name.partition("/")[0] for name in total.fault_coverage}
-    if never := not_tried.in_words(not_tried.never_met(total.fault_coverage, drawn)):
-        lines.append(f"  never met: {never}")
-    if total.fault_coverage:
-        new = not_tried.rate_of_new(total.fault_coverage)
-        lines.append(
-            f"  new: about {new:.1%} of further faults meet a role and state that none has"
-        )
+    if total.fault_coverage and not kinds:
+        lines += _not_tried(total.fault_coverage)
     lines += [f"  problem: {problem}" for problem in total.problems[:5]]
     lines += [f"  could not be judged: {folder}" for folder in total.unknown_runs]
     return "\n".join(lines)
+
+
+def _not_tried(coverage: Mapping[str, int]) -> Iterator[str]:
+    # Of the kinds that were drawn: a schedule is drawn from few kinds of scenarios.
+    drawn = {name.partition("/")[0] for name in coverage}
+    if never := not_tried.in_words(not_tried.never_met(coverage, drawn)):
+        yield f"  not tried, by the state of the partition that a fault hits: {never}"
+    new = not_tried.rate_of_new(coverage)
+    yield f"  about {new:.1%} of further faults would hit a role and a state that none has hit"
 
 
 def began(name: str, seed: int, budget: Budget, store: Path) -> str:

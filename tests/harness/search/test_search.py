@@ -274,13 +274,21 @@ def test_the_sentence_of_a_finding_is_about_its_property() -> None:
     assert run._sentence((), valid) == "valid: all of it."
 
 
+def test_a_search_says_what_it_did_not_try_only_if_it_found_nothing() -> None:
+    total = Searched(runs=2, schedules=2)
+    total.fault_coverage = {"kill/leader/in-sync": 3, "kill/leader/leaderless": 1}
+    said = table.summary(total, 0, 1.0)
+    assert "not tried, by the state of the partition that a fault hits: kill (an ISR short)" in said
+    assert "about 25.0% of further faults would hit a role and a state that none has hit" in said
+    assert "further faults" not in table.summary(total, 1, 1.0)
+
+
 def test_a_search_says_how_far_it_has_shrunk(tmp_path: Path) -> None:
     (finding,) = searched(tmp_path, Quick(), UNTIL_FOUND).kept.values()
     needed = finding.smallest.faults
     begun = replace(finding, shrunk=False, shrink_runs=0, smallest=finding.drawn)
-    assert (
-        table.shrinking(begun) == f"shrinking {finding.property}: {_faults(finding.drawn.faults)}"
-    )
+    drawn = _faults(finding.drawn.faults)
+    assert table.shrinking(begun) == f"shrinking {finding.property}: {drawn}"
     later = replace(begun, shrink_runs=12, smallest=finding.smallest)
     said = table.shrinking(later)
     assert said == f"{table.shrinking(begun)} to {len(needed)} in 12 runs"
