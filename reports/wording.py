@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Collection
 from pathlib import Path
@@ -119,3 +120,15 @@ def folder_of(replay: str, run: str) -> str:
     if "--schedule" in parts[:-1]:
         return parts[parts.index("--schedule") + 1]
     return f"store/{run}"
+
+
+def rate(count: int, of: int) -> str:
+    """Return how often something happened, with the range in which its rate lies with 95 %
+    confidence (the score interval of Wilson, 1927): `3 of 10 (95 %: 11 to 60 %)`."""
+    if not of:
+        return f"{count} of {of}"
+    z, share = 1.96, count / of
+    middle = share + z * z / (2 * of)
+    spread = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    low, high = ((middle + side * spread) / (1 + z * z / of) for side in (-1, 1))
+    return f"{count} of {of} (95 %: {max(100 * low, 0.0):.0f} to {100 * high:.0f} %)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from harness.nightly.session import DISK_FULL, NightlySession, open_journal
 from harness.nightly.summary import summarise
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
-from node.formats.errors import FloodmarkError
+from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import write_whole
+from node.formats.host_errors import reason
+from node.formats.json_input import read_bytes
 from reports.nightly_page.index_model import still_open
 
 JUNIT = "junit.xml"
@@ -30,7 +32,8 @@ def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | No
     """Start a nightly run, or continue an unfinished one, and report it; return the exit code.
     `make_environment` replaces the real environment in tests. Raises FloodmarkError if the nightly
     run cannot begin, for instance while another process has its journal open."""
-    systems = plan.systems_of(settings.systems)
+    settings = plan.with_whole_budget(settings)
+    systems, accepted = plan.systems_of(settings.systems), _accepted(settings.accepted)
     settings, journal = open_journal(settings)
     past = [n for n in nightly_runs(settings.store)[0] if n.number < settings.number]
     with closing(journal), Interrupts() as interrupts, Progress(quiet=settings.quiet) as progress:
@@ -39,19 +42,32 @@ def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | No
         progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
         with closing(environment.pool):
             state = session.work()
-        nightly = summarise(journal.rows, past, settings.store)
+        nightly = summarise(journal.rows, past, settings.store, accepted)
         # On a full disk even the last line may be missing.
         nightly.state = state
-        nightly.open = _still_open([*past, nightly], settings.store)
+        nightly.open = _still_open([*past, nightly], settings.store, accepted)
         return _report(settings, nightly, past, session.sentence)
 
 
-def _still_open(known: list[NightlyRun], store: Path) -> list[str]:
-    """Return the open buckets of earlier nightly runs, a line each."""
+def _accepted(file: Path | None) -> set[str]:
+    """Return the keys in a file of accepted buckets, the first word of each line. Raises
+    UsageError if it cannot be read."""
+    if file is None:
+        return set()
+    try:
+        lines = read_bytes(file).decode(errors="replace").splitlines()
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read: {reason(error)}") from None
+    return {line.split()[0] for line in lines if line.strip()}
+
+
+def _still_open(known: list[NightlyRun], store: Path, accepted: Collection[str]) -> list[str]:
+    """Return the open buckets of earlier nightly runs that are not accepted, a line each."""
     left = still_open(known, lambda path: bool(path) and (store / path).is_file())
     return [
         f"{s.shown.protocol}: {s.shown.name} ({s.shown.world}, last met in nightly run {s.last})"
         for s in left
+        if s.shown.key not in accepted
     ]
 
 

@@ -46,7 +46,7 @@ def shares(systems_share: int, rows_share: int = 0) -> dict[str, float]:
     asked = {SYSTEM: float(systems_share), ROW: float(rows_share)}
     left = (100 - systems_share - rows_share) / 100
     usual = {name: percent * left for name, percent in SHARES.items()}
-    return usual | {name: percent for name, percent in asked.items() if percent}
+    return {name: percent for name, percent in (usual | asked).items() if percent > 0}
 
 
 def next_share(
@@ -55,6 +55,18 @@ def next_share(
     """Return the kind of work with the least time for its percentage; None if all are `idle`."""
     left = [name for name in percent if name not in set(idle)]
     return min(left, key=lambda name: spent.get(name, 0.0) / percent[name], default=None)
+
+
+def with_whole_budget(request: NightlyRequest) -> NightlyRequest:
+    """Return a request whose `--systems` are those of `--systems-only`, with the whole budget that
+    rows leave. Raises UsageError if both are given, or the simulated world alone."""
+    if request.systems_only is None:
+        return request
+    if request.systems is not None or not request.real:
+        other = "--no-real" if not request.real else "--systems"
+        raise UsageError(f"--systems-only and {other} exclude each other")
+    share = 100 - (request.rows_share if request.rows else 0)
+    return msgspec.structs.replace(request, systems=request.systems_only, systems_share=share)
 
 
 def systems_of(text: str | None) -> tuple[StormSubject, ...]:

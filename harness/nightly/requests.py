@@ -8,7 +8,16 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from harness.formats.options import WRITABLE_FILE, Budget, Jobs, Json, Quiet, Store, worker_count
+from harness.formats.options import (
+    READABLE,
+    WRITABLE_FILE,
+    Budget,
+    Jobs,
+    Json,
+    Quiet,
+    Store,
+    worker_count,
+)
 
 
 class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +47,21 @@ class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="Also storm these systems, a comma list; +name=value is a setting, as in "
             "nats,nats+server=old/nats-server: versions of a system are compared."
+        ),
+    ] = None
+    systems_only: Annotated[
+        str | None,
+        Meta(
+            description="As --systems, and leave out the broker of floodmark: after the canary, "
+            "these systems get the whole budget."
+        ),
+    ] = None
+    accepted: Annotated[
+        Path | None,
+        Meta(
+            description="File of the buckets that are known and do not make it red: the key of "
+            "one a line, then anything.",
+            extra=READABLE,
         ),
     ] = None
     rows: Annotated[

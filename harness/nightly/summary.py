@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from checker.formats.verdict import Verdict
 from harness.formats.journal import Lost, state_of
@@ -28,8 +30,11 @@ def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
     return found
 
 
-def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) -> NightlyRun:
-    """Return the summary of a nightly run's journal; `past` are the earlier runs of the store."""
+def summarise(
+    lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path, accepted: Collection[str] = ()
+) -> NightlyRun:
+    """Return the summary of a nightly run's journal; `past` are the earlier runs of the store.
+    Failures of the buckets whose keys are `accepted` are expected."""
     first = next(row for row in lines if isinstance(row, Began))
     last = [row for row in lines if isinstance(row, Began)][-1]
     nightly = NightlyRun(
@@ -52,6 +57,10 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path) 
     if last.rows_share:
         nightly.rows = [row.runs() for row in rows.table()]
     _count(nightly, lines, past, store)
+    nightly.buckets = [
+        replace(bucket, expected=bucket.expected or bucket.key in accepted)
+        for bucket in nightly.buckets
+    ]
     nightly.red = red(nightly)
     ran = [row for row in lines if isinstance(row, Ran)]
     proved = [row.key for row in ran if row.verdict in (Verdict.VALID, Verdict.INVALID)]
@@ -108,11 +117,15 @@ def uncovered(nightly: NightlyRun, systems: Sequence[str]) -> list[str]:
     `systems` are the third-party systems of which no storm has a verdict."""
     totals = nightly.totals
     parts = {
-        "no schedule was searched": totals.schedules,
-        "no known bug was searched for": len(nightly.known_bugs),
-        "no schedule was run twice": totals.determinism_runs,
+        "search": ("no schedule was searched", totals.schedules),
+        "known-bug": ("no known bug was searched for", len(nightly.known_bugs)),
+        "determinism": ("no schedule was run twice", totals.determinism_runs),
     }
-    found = [sentence for sentence, count in parts.items() if not count]
+    found = [
+        sentence
+        for share, (sentence, count) in parts.items()
+        if share in nightly.shares and not count
+    ]
     if left := [row for row in nightly.rows if row.holds is None]:
         more = f" (and {wording.count(len(left) - 1, 'more row')})" if left[1:] else ""
         found.append(f"row is open: {left[0]}{more}")
@@ -125,7 +138,8 @@ def uncovered(nightly: NightlyRun, systems: Sequence[str]) -> list[str]:
         and (cell.verdicts.get(Verdict.VALID) or cell.verdicts.get(Verdict.INVALID))
     }
     stormed = {storms.protocol for storms in nightly.storms} & proved
-    without = [name for name in correct_protocols() if name not in stormed]
+    ours = correct_protocols() if "storm" in nightly.shares else []
+    without = [name for name in ours if name not in stormed]
     if without := [*without, *systems]:
         found.append(f"no storm on real processes proved anything about {', '.join(without)}")
     if nightly.canary.result == "":

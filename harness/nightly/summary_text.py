@@ -34,9 +34,7 @@ def exit_code(nightly: NightlyRun) -> int:
 
 def summary(nightly_runs: Sequence[NightlyRun]) -> str:
     """Return the summary of the last of `nightly_runs` as a screen of text."""
-    nightly, totals = nightly_runs[-1], nightly_runs[-1].totals
-    new = index_model.new_buckets(nightly_runs)
-    never = not_tried.never_met(nightly.coverage, nightly.kinds)
+    nightly, new = nightly_runs[-1], index_model.new_buckets(nightly_runs)
     used, budget = (wording.span(s * 1e6) for s in (nightly.used_s, nightly.budget_s))
     mark = "✗ RED" if nightly.red else "✓ GREEN" if exit_code(nightly) == EXIT_GREEN else "? OPEN"
     lines = [
@@ -46,17 +44,10 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
         *_more(nightly.red),
         *(f"  not covered {_clip(sentence)}" for sentence in nightly.uncovered),
         *_skipped(nightly),
-        f"  search      {totals.schedules:,} schedules, {totals.schedules_per_s:.1f}/s, "
-        f"{totals.virtual_seconds:,.0f} virtual seconds; {totals.failures:,} failures",
-        f"  not tried   {not_tried.in_words(never, _MOST_PAIRS) or 'nothing'}",
-        f"  known bugs  {_known_bugs(nightly)}",
-        f"  storms      {totals.storms} on real processes: {_storms(nightly)}",
+        *_of_shares(nightly),
         *_systems(nightly_runs),
         *(f"  row         {_clip(str(row))}" for row in nightly.rows),
-        f"  replays     {totals.replays_met} of {totals.replays} as expected",
         f"  canary      {_canary(nightly)}",
-        f"  determinism {totals.determinism_runs} schedules run twice, "
-        f"{len(nightly.differing)} differed",
         f"  buckets     {_buckets(nightly.buckets, new)}",
     ]
     if nightly.open:
@@ -75,6 +66,29 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
             f"  problems    {len(nightly.problems)}; the first: {_clip(nightly.problems[0])}"
         )
     return "\n".join(lines)
+
+
+def _of_shares(nightly: NightlyRun) -> list[str]:
+    """Format what was done with the broker of floodmark, a line for each share of the plan."""
+    totals = nightly.totals
+    never = not_tried.never_met(nightly.coverage, nightly.kinds)
+    lines = [
+        (
+            "search",
+            f"search      {totals.schedules:,} schedules, {totals.schedules_per_s:.1f}/s, "
+            f"{totals.virtual_seconds:,.0f} virtual seconds; {totals.failures:,} failures",
+        ),
+        ("search", f"not tried   {not_tried.in_words(never, _MOST_PAIRS) or 'nothing'}"),
+        ("known-bug", f"known bugs  {_known_bugs(nightly)}"),
+        ("storm", f"storms      {totals.storms} on real processes: {_storms(nightly)}"),
+        ("replay", f"replays     {totals.replays_met} of {totals.replays} as expected"),
+        (
+            "determinism",
+            f"determinism {totals.determinism_runs} schedules run twice, "
+            f"{len(nightly.differing)} differed",
+        ),
+    ]
+    return [f"  {line}" for share, line in lines if share in nightly.shares]
 
 
 def _skipped(nightly: NightlyRun) -> list[str]:
@@ -193,7 +207,9 @@ def _systems(nightly_runs: Sequence[NightlyRun]) -> list[str]:
     lines = []
     for one in nightly_runs[-1].systems:
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in one.verdicts.items())
-        lines.append(f"  system      {one.name}: {wording.count(one.runs, 'storm')}: {verdicts}")
+        failed = wording.rate(one.verdicts.get("invalid", 0), one.runs)
+        storms = wording.count(one.runs, "storm")
+        lines.append(f"  system      {one.name}: {storms}: {verdicts}; fails in {failed}")
     compared = index_model.versions_compared(nightly_runs) if lines else []
     lines += [f"  versions    {each.words}" for each in compared]
     return [*lines[:_MOST_LINES], *_more(lines)]

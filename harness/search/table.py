@@ -134,7 +134,9 @@ def _simulated(finding: Finding, folder: Path) -> Iterator[str]:
 
 def _on_processes(finding: Finding, folder: Path) -> Iterator[str]:
     yield f"  {finding.sentence}"
-    yield f"  as drawn it failed in {finding.drawn_counts} runs, shrunk in {finding.counts}:"
+    counts = finding.counts
+    rate = wording.rate(counts.failed, counts.of)
+    yield f"  as drawn it failed in {finding.drawn_counts} runs, shrunk in {rate}:"
     yield from (f"    {line}" for line in finding.faults)
     for one in finding.without:
         yield f"  without fault {one.fault} ({one.words}): fails in {one.counts} runs"

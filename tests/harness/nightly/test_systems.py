@@ -12,6 +12,7 @@ from harness.formats.journal import Lost
 from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import SystemStorms, label_of
 from harness.nightly import plan
+from harness.nightly.summary_text import EXIT_GREEN, EXIT_RED
 from nemesis.formats import schedule as schedules
 from node.formats.errors import UsageError
 from reports.nightly_page import index_model
@@ -135,3 +136,39 @@ def test_systems_are_written_with_their_settings() -> None:
     first, second = plan.systems_of(f"{TRIAL}, {SAFE}+sync=always+speed=slow")
     assert (first.system, first.settings) == (TRIAL, {})
     assert (second.system, second.settings) == (SAFE, {"sync": "always", "speed": "slow"})
+
+
+def test_a_night_for_one_log_storms_only_that_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = NightlyRuns(tmp_path / "store")
+    assert store.nightly(systems_only=f"{TRIAL}+speed=fast") == EXIT_GREEN
+    kinds = {row.key.partition("/")[0] for row in store.journal() if row.key}
+    assert kinds == {plan.CANARY, plan.SYSTEM}
+    assert len(rows(store)) > 3
+    said = capsys.readouterr().out
+    assert "not covered" not in said
+    assert f"{len(rows(store))} valid; fails in 0 of {len(rows(store))} (95 %: 0 to " in said
+    assert "schedules" not in said, "nothing is said of work that was not wanted"
+    for other in ({"systems": TRIAL}, {"real": False}):
+        with pytest.raises(UsageError, match=r"--systems-only and --.* exclude each other"):
+            store.nightly(systems_only=TRIAL, **other)
+
+
+def test_an_accepted_bucket_makes_no_night_red(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = NightlyRuns(tmp_path / "store")
+    asked = {"systems_only": f"{TRIAL}+speed=fast", "storms": {"fast": "lost"}}
+    assert store.nightly(**asked) == EXIT_RED
+    (bucket,) = store.last.buckets
+    known = tmp_path / "accepted.txt"
+    known.write_text(f"{bucket.key} loses what it acknowledged, issue 12\n\n")
+    assert store.nightly(**asked, accepted=known) == EXIT_GREEN
+    (again,) = store.last.buckets
+    assert (again.key, again.expected, bucket.expected) == (bucket.key, True, False)
+    # It is open no more in a night that does not meet it.
+    assert store.nightly(systems_only=f"{TRIAL}+speed=fast", accepted=known) == EXIT_GREEN
+    with pytest.raises(UsageError, match=r"missing.txt: cannot be read: there is no such file"):
+        store.nightly(**asked, accepted=tmp_path / "missing.txt")
+    capsys.readouterr()

@@ -320,3 +320,11 @@ def test_a_transaction_that_only_read_is_no_write(tmp_path: Path) -> None:
     assert found.acked.tolist() == [False, True]
     assert [found.kinds[kind] for kind in found.kind] == ["poll", "txn"]
     assert found.count.tolist() == [2, 1]
+
+
+def test_a_rate_has_the_range_of_wilson() -> None:
+    assert wording.rate(0, 0) == "0 of 0"
+    assert wording.rate(0, 10) == "0 of 10 (95 %: 0 to 28 %)"
+    assert wording.rate(3, 10) == "3 of 10 (95 %: 11 to 60 %)"
+    assert wording.rate(10, 10) == "10 of 10 (95 %: 72 to 100 %)"
+    assert wording.rate(50, 100) == "50 of 100 (95 %: 40 to 60 %)"
