@@ -53,7 +53,7 @@ def check(request: CheckRequest) -> int:
 
 
 def _count_since(files: list[Path], began_s: float) -> str:
-    """Return in words how many of these files were written since a time."""
+    """Return a text: how many of these files were written since a time."""
     written = 0
     for file in files:
         with contextlib.suppress(OSError):

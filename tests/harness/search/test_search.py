@@ -275,7 +275,7 @@ def test_the_sentence_of_a_finding_is_about_its_property() -> None:
 
 
 def test_a_search_says_what_it_did_not_try_only_if_it_found_nothing() -> None:
-    total = Searched(protocol="kafka", seed=0, runs=2, schedules=2)
+    total = Searched(subject="kafka", seed=0, runs=2, schedules=2)
     total.fault_coverage = {"kill/leader/in-sync": 3, "kill/leader/leaderless": 1}
     said = table.summary(total, 0, 1.0)
     assert "not tried, by the state of the partition that a fault hits: kill (an ISR short)" in said
