@@ -22,7 +22,6 @@ REPLACED: Final = {
     "--minutes": "--budget, such as --budget 60m",
     "--cores": "--jobs (explore has one process)",
     "--system-file": "--system file.py:Class",
-    "--no-curve": "--set curve=off",
 }
 """Options of earlier versions, and what is written instead."""
 

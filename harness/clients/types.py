@@ -63,8 +63,8 @@ class Status(msgspec.Struct, kw_only=True):
     `progress` maps each partition to the time of the first acknowledgement of a send invoked after
     the heal. `final` is "" before the final reads, then "running", then "done"; `missing` maps each
     partition that was not read to its end to the offset reached. `operated` counts the operations
-    of the schedule that were given to their clients, `rejected` the messages from outside of the
-    run. `problem` is a sentence, "" if there is none."""
+    of the schedule that were given to their clients. `problem` is a sentence, "" if there is
+    none."""
 
     t_us: int = 0
     invoked: int = 0
@@ -79,5 +79,4 @@ class Status(msgspec.Struct, kw_only=True):
     progress: dict[str, int] = {}
     final: str = ""
     missing: dict[str, int] = {}
-    rejected: int = 0
     problem: str = ""

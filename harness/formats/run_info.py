@@ -138,17 +138,13 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """The description of a run. Every field has a default, so that an incomplete file can be read.
 
     `source` is the form of a history that another tool recorded, "" for our own runs. For such a
-    history the checker sets `complete_reads` (clients read all records). `rejected` counts, by
-    process, messages that were refused because they came from outside of the run: connections
-    without a key of the run, or messages under the name of another process. For a node it is a
-    lower bound. `undelivered` counts, by receiver, messages that the links lost during the recovery
-    by no fault: a process was not there or did not read, or the host was overloaded. `seal` is the
-    digest of `seal.json`, "" before the end of the run. `goes_on`: the cluster was left running
-    for another run. `failover_ms` is how long a failover of the system
-    takes at most, 0 if it is unknown; that of a third-party system includes a restart: as declared,
-    or as long as the start of the cluster took if that was longer. `bypassed` are connections
-    between nodes that no link fault touches.
-    """
+    history the checker sets `complete_reads` (clients read all records). `undelivered` counts, by
+    receiver, messages that the links lost during the recovery by no fault: a process was not there
+    or did not read, or the host was overloaded. `seal` is the digest of `seal.json`, "" before the
+    end of the run. `goes_on`: the cluster was left running for another run. `failover_ms` is how
+    long a failover of the system takes at most, 0 if it is unknown; that of a third-party system
+    includes a restart: as declared, or as long as the start of the cluster took if that was longer.
+    `bypassed` are connections between nodes that no link fault touches."""
 
     run: str = ""
     name: str = ""
@@ -177,7 +173,6 @@ class RunInfo(msgspec.Struct, kw_only=True):
     versions: dict[str, Any] = {}
     host: dict[str, Any] = {}
     problems: list[Problem] = []
-    rejected: dict[str, Number] = {}
     undelivered: dict[str, Number] = {}
     bypassed: tuple[str, ...] = ()
     membership: MemberRecord | None = None

@@ -97,7 +97,6 @@ class Run:
             if cluster is not None:
                 self._try(cluster.close)
                 self._problems(cluster.problems)
-                self.info.rejected = dict(cluster.rejected)
                 self.info.bypassed = cluster.bypassed
             self._faults.close()
             self._seal()

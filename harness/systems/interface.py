@@ -93,12 +93,6 @@ class ClusterUnderTest:
         return []
 
     @property
-    def rejected(self) -> dict[str, int]:
-        """The number of messages from outside of the run that each process refused. A process that
-        does not count them is left out."""
-        return {}
-
-    @property
     def undelivered(self) -> dict[str, int]:
         """The number of messages so far that its links lost by no fault, because a receiver or the
         links themselves had no room for them."""

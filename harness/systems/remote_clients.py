@@ -63,12 +63,6 @@ class RemoteClients(RunClients):
         return self._process.pid
 
     @property
-    def rejected(self) -> int:
-        """The number of messages from outside of the run that the clients refused, as last
-        reported."""
-        return self._status.rejected
-
-    @property
     def status(self) -> Status:
         try:
             while self._pipe.poll():

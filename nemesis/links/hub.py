@@ -35,20 +35,11 @@ from node.formats import wire
 from node.formats.errors import FloodmarkError, WireError
 from node.formats.host_errors import reason
 from node.runtime.children import settle_in
-from node.runtime.curve import Gate
+from node.runtime.sockets import MAX_FRAMES, MORE, NOW, Context, Socket, bind_pull, connect_push
 
 QUEUE_MESSAGES: Final = 1000
 DRAIN_MESSAGES: Final = 256
 LONGEST_WAIT_MS: Final = 60_000
-MAX_FRAMES: Final = 8
-RECONNECT_MS: Final = 20
-RECONNECT_MAX_MS: Final = 100
-
-# Plain integers: or-ing ZeroMQ's own flags costs more than sending a frame.
-_NOW: Final = int(zmq.NOBLOCK)
-_MORE: Final = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
-
-Socket = zmq.Socket[bytes]
 Frames = list[zmq.Frame]
 _Command = AddRule | RemoveRule | GetStats
 
@@ -69,18 +60,15 @@ class Hub:
 
     def __init__(self, config: HubConfig, pipe: Pipe) -> None:
         """Bind and connect the sockets. Raises FloodmarkError for an unusable address."""
-        self._context: zmq.Context[Socket] = zmq.Context()
-        self._gate = Gate(self._context, config.curve)
-        self._inbox = self._bound(config.bind)
+        self._context: Context = zmq.Context()
+        self._inbox = bind_pull(self._context, config.bind, QUEUE_MESSAGES, wire.MAX_FRAME_BYTES)
         self._pipe = pipe
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
         self._poller.register(pipe.fileno(), zmq.POLLIN)
-        for socket in self._gate.sockets:
-            self._poller.register(socket, zmq.POLLIN)
         self._outboxes: dict[bytes, Socket] = {}
         for name, address in config.nodes.items():
-            self._outboxes[name.encode()] = self._connected(address)
+            self._outboxes[name.encode()] = connect_push(self._context, address, QUEUE_MESSAGES)
         self._pipeline: LinkPipeline[Frames] = LinkPipeline(_peek, random.Random(config.seed))
         if config.messages_file:
             self._record_into(config.messages_file)
@@ -93,7 +81,6 @@ class Hub:
         while True:
             ready = dict(self._poller.poll(self._patience_ms()))
             self._flush(_now_us())
-            self._gate.serve()
             if self._pipe.fileno() in ready and not obey(self._pipe, _Command, self._answer):
                 break
             if self._inbox in ready:
@@ -128,18 +115,17 @@ class Hub:
 
     def _drain(self) -> None:
         """Carry what has arrived, at most DRAIN_MESSAGES, so that commands get their turn."""
-        receive, admits, names = self._inbox.recv, self._gate.admits, wire.names
-        asks_nothing = self._gate.asks_nothing
+        receive, names = self._inbox.recv, wire.names
         # One reading of the clock for all of them; `_flush` before it, or order would be lost.
         now_us = _now_us()
         self._flush(now_us)
         idle = self._pipeline.is_idle(now_us)
         try:
             for _ in range(DRAIN_MESSAGES):
-                frame = receive(_NOW, False)
+                frame = receive(NOW, False)
                 frames = [frame]
                 while frame.more:
-                    frame = receive(_NOW, False)
+                    frame = receive(NOW, False)
                     if len(frames) <= MAX_FRAMES:
                         frames.append(frame)
                 if len(frames) > MAX_FRAMES:
@@ -149,8 +135,6 @@ class Hub:
                     receiver, sender, _ = names(frames[0].bytes)
                 except WireError:
                     self._garbage += 1
-                    continue
-                if not asks_nothing and not admits(frame, sender):
                     continue
                 if idle:
                     self._forward(receiver, frames)
@@ -175,8 +159,8 @@ class Hub:
         send = outbox.send
         try:
             for frame in frames[:-1]:
-                send(frame, _MORE, False)
-            send(frames[-1], _NOW, False)
+                send(frame, MORE, False)
+            send(frames[-1], NOW, False)
         except zmq.Again:
             # Only the first frame can meet a full queue: nothing of the message has gone.
             self._unreachable[receiver] = self._unreachable.get(receiver, 0) + 1
@@ -208,41 +192,12 @@ class Hub:
         return HubStats(
             forwarded=self._forwarded,
             garbage=self._garbage,
-            unauthenticated=self._gate.rejected,
-            broken_off=self._gate.broken_off,
             overflow=self._pipeline.delay_queue.overflow,
             delayed=len(self._pipeline.delay_queue) - self._pipeline.delay_queue.held,
             held=self._pipeline.delay_queue.held,
             unreachable={name.decode(): count for name, count in self._unreachable.items()},
             rules=self._pipeline.table.counts(),
         )
-
-    def _bound(self, address: str) -> Socket:
-        socket = self._context.socket(zmq.PULL)
-        self._gate.listen(socket)
-        socket.set(zmq.LINGER, 0)
-        socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
-        socket.set(zmq.MAXMSGSIZE, wire.MAX_FRAME_BYTES)
-        try:
-            socket.bind(address)
-        except zmq.ZMQError as error:
-            raise FloodmarkError(f"cannot listen on {address}: {reason(error)}") from None
-        return socket
-
-    def _connected(self, address: str) -> Socket:
-        socket = self._context.socket(zmq.PUSH)
-        socket.set(zmq.LINGER, 0)
-        socket.set(zmq.IMMEDIATE, 1)
-        socket.set(zmq.SNDHWM, QUEUE_MESSAGES)
-        socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
-        socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        try:
-            self._gate.speak(socket, address)
-            socket.connect(address)
-        except (zmq.ZMQError, ValueError, TypeError) as error:
-            socket.close()
-            raise FloodmarkError(f"cannot connect to {address}: {reason(error)}") from None
-        return socket
 
 
 def _now_us() -> int:

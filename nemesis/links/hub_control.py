@@ -6,23 +6,20 @@ import msgspec
 
 from nemesis.links.link_process import LinkProcess
 from nemesis.links.rule import Counts
-from node.runtime.curve import CurveKeys
 
 
 class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of a hub. Addresses are ZeroMQ's (tcp://127.0.0.1:port, ipc://path).
+    """The configuration of a hub. Addresses are ZeroMQ's (ipc://path, tcp://127.0.0.1:port).
 
     `bind` is the address that nodes send to, `nodes` maps each node to its own address. `seed`
     draws losses and jitter. The hub dies with `parent_pid`, the process that started it. It writes
     its output to `output_file` ("": to its parent's), and messages that its rules dropped or held
-    to `messages_file` ("": nowhere). `curve` has the keys of the run, if it has any: then each
-    process may send under its own names only."""
+    to `messages_file` ("": nowhere)."""
 
     bind: str
     nodes: dict[str, str]
     seed: int
     parent_pid: int
-    curve: CurveKeys | None = None
     output_file: str = ""
     messages_file: str = ""
 
@@ -32,16 +29,12 @@ class HubStats(msgspec.Struct, kw_only=True):
     the counts of that rule.
 
     `unreachable` counts, by receiver, messages dropped because it was not connected or its queue
-    was full; `garbage` data that is no message to a known receiver; `unauthenticated` connections
-    and messages of processes outside this run, or under another's name; `broken_off` connections
-    that ended during the handshake; `overflow` messages that found no room in the queue of delayed
-    and held ones. `delayed` and `held` are in that queue now. `rules` are the counts of the rules
-    in force."""
+    was full; `garbage` data that is no message to a known receiver; `overflow` messages that found
+    no room in the queue of delayed and held ones. `delayed` and `held` are in that queue now.
+    `rules` are the counts of the rules in force."""
 
     forwarded: int = 0
     garbage: int = 0
-    unauthenticated: int = 0
-    broken_off: int = 0
     overflow: int = 0
     delayed: int = 0
     held: int = 0

@@ -84,8 +84,7 @@ EVENTS: Final[dict[str, Declared]] = {
     ACK: Declared(("base_offset", "leo", "acks", "hw", "isr", "client"), "leo"),
     # a leader was sent a batch of an idempotent producer that its log has at these offsets already
     DUPLICATE: Declared(("base_offset", "leo", "hw", "client"), NOTHING),
-    # a request or response was refused: `reason` is an error name of node.formats.messages, or
-    # UNAUTHENTICATED: it was not of a process of this run, and nobody looked at it
+    # a request or response was refused: `reason` is an error name of node.formats.messages
     REFUSED: Declared(("kind", "source", "reason"), NOTHING),
     # a voter granted its vote; `pre` marks a pre-vote
     VOTE: Declared(("candidate", "term", "pre")),
@@ -118,7 +117,6 @@ EVENTS: Final[dict[str, Declared]] = {
 }
 FIELDS: Final = {name: declared.fields for name, declared in EVENTS.items()}
 
-UNAUTHENTICATED: Final = "unauthenticated"
 METADATA_PARTITION: Final = "__cluster_metadata-0"
 
 TraceEvent = dict[str, Any]

@@ -23,7 +23,7 @@ from node.formats import wire
 from node.formats.errors import DamagedStore, StorageError, WireError
 from node.formats.host_errors import cannot
 from node.formats.messages import Error
-from node.formats.trace import REFUSED, UNAUTHENTICATED, TraceEvent, damaged_event, event
+from node.formats.trace import REFUSED, TraceEvent, damaged_event, event
 from node.formats.wire import sender
 from node.runtime.breakpoints import Armed, Breakpoints, StopRequest, break_event
 from node.runtime.mailbox import Inbox, Outbox
@@ -92,9 +92,8 @@ class TraceFile:
 
 class Loop:
     """The turns of one broker between its mailbox, its disk and its trace, until it has stopped.
-    `turns`, `refused` (messages not understood or not permitted) and `unauthenticated` (connections
-    and messages of processes outside this run) count from the start; `gave_up`: the core was asked
-    to stop and did not finish in time."""
+    `turns` and `refused` (messages not understood or not permitted) count from the start;
+    `gave_up`: the core was asked to stop and did not finish in time."""
 
     def __init__(
         self,
@@ -127,7 +126,6 @@ class Loop:
         self._stopped = False
         self.turns = 0
         self.refused = 0
-        self.unauthenticated = 0
         self.gave_up = False
 
     def run(self) -> None:
@@ -140,7 +138,6 @@ class Loop:
             arrived, all_of_it = self._inbox.drain()
             refusals: list[TraceEvent] = []
             events = self._understand(arrived, refusals)
-            self._turn_away(refusals)
             now_us = monotonic_us()
             self._behind = 0 if all_of_it else self._behind + 1
             if self._stop.asked and not self._give_up_us:
@@ -196,15 +193,6 @@ class Loop:
         del refusals[max(0, MAX_REFUSALS_TRACED - self.refused) :]
         self.refused += len(arrived) - len(events)
         return events
-
-    def _turn_away(self, refusals: list[TraceEvent]) -> None:
-        """Trace refused senders that are not of this run: one event for all those of a turn."""
-        count = self._inbox.rejected()
-        if count:
-            if self.refused < MAX_REFUSALS_TRACED:
-                refusals.append(event(REFUSED, kind="?", source="", reason=UNAUTHENTICATED))
-            self.unauthenticated += count
-            self.refused += 1
 
     def _turn(
         self, now_us: int, events: list[Event], refusals: list[TraceEvent], *, first: bool = False

@@ -40,12 +40,12 @@ from node.runtime.breakpoints import (
     report_end,
 )
 from node.runtime.children import Child, die_with_parent, redirect_output, start
-from node.runtime.curve import CurveKeys
 from node.runtime.datadir import host_boot_id
 from node.runtime.failing_disk import DiskFault, FailingDisk
 from node.runtime.loop import Loop, MakeCore, TraceFile
-from node.runtime.mailbox import CannotBind, Inbox, Outbox
+from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.node_clock import HOST_CLOCK, monotonic_us
+from node.runtime.sockets import CannotBind, Context
 from node.runtime.store import LmdbStorage
 
 EXIT_HUNG: Final = 1
@@ -67,14 +67,13 @@ LINGER_MS: Final = 200
 class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of a broker process.
 
-    `bind` is its own address (tcp://127.0.0.1:PORT), `peers` maps node and client ids to addresses,
-    "*" to that of the hub. `curve` has the keys of the run, if it has any. `parent_pid` is the
-    process it must not outlive (0: `spawn` sets it). `boot_id` identifies the boot of the host (""
-    asks the kernel), and `boots` counts the simulated reboots of this node. `breakpoints` are
-    armed, and `disk_faults` in force, from the first turn on. The clock for its timeouts runs at
-    `clock_percent` of the host's rate. Faults delay each of its syncs by `slow_ms`. `disk_pid` is
-    the process that serves the disk in user space, 0 if none does. Files are created as needed,
-    folders must exist."""
+    `bind` is its own address (ipc://PATH), `peers` maps node and client ids to addresses, "*" to
+    that of the hub. `parent_pid` is the process it must not outlive (0: `spawn` sets it). `boot_id`
+    identifies the boot of the host ("" asks the kernel), and `boots` counts the simulated reboots
+    of this node. `breakpoints` are armed, and `disk_faults` in force, from the first turn on. The
+    clock for its timeouts runs at `clock_percent` of the host's rate. Faults delay each of its
+    syncs by `slow_ms`. `disk_pid` is the process that serves the disk in user space, 0 if none
+    does. Files are created as needed, folders must exist."""
 
     core: NodeConfig
     data_dir: str
@@ -82,7 +81,6 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     output_file: str
     bind: str
     peers: dict[str, str]
-    curve: CurveKeys | None = None
     boot_id: str = ""
     parent_pid: int = 0
     seed: int = 0
@@ -161,11 +159,11 @@ def _run(
         stack.callback(storage.close)
         trace = TraceFile(config.trace_file, core_config.node, core_config.incarnation)
         stack.callback(trace.close)
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        context: Context = zmq.Context()
         stack.callback(context.destroy, linger=0)
-        inbox = Inbox(context, config.bind, stop.wake_fd, config.curve)
-        outbox = Outbox(context, core_config.node, config.peers, config.curve)
-        outbox.wait_connected(CONNECT_MS, inbox)
+        inbox = Inbox(context, config.bind, stop.wake_fd)
+        outbox = Outbox(context, core_config.node, config.peers)
+        outbox.wait_connected(CONNECT_MS)
         random = Random(f"{config.seed}/{core_config.node}/{core_config.incarnation}")
         clock = HOST_CLOCK.at_rate(config.clock_percent, monotonic_us())
         try:
@@ -186,8 +184,7 @@ def _run(
         outbox.close(LINGER_MS)
         return (
             f"stopped{' without having handed over' if loop.gave_up else ''} after {loop.turns}"
-            f" turns; {outbox.dropped} messages dropped, {loop.refused} not understood,"
-            f" {loop.unauthenticated} unauthenticated refused"
+            f" turns; {outbox.dropped} messages dropped, {loop.refused} not understood"
         )
 
 

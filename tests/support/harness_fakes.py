@@ -128,7 +128,6 @@ class FakeCluster:
 
     def __init__(self, schedule: Schedule, folder: RunDir) -> None:
         self.problems: list[Problem] = []
-        self.rejected: dict[str, int] = {}
         self.undelivered: dict[str, int] = {}
         self.promise = Promise()
         self.partitions = dict.fromkeys(

@@ -29,7 +29,6 @@ class LoopStage:
     def __init__(self) -> None:
         self._done: list[str] = []
         self._mail: list[tuple[list[list[bytes]], bool]] = []
-        self._outsiders: list[int] = []
         self._effects: list[Effects] = []
         self._broken = False
         self._waits = 0
@@ -38,12 +37,11 @@ class LoopStage:
 
     # -- what is prepared
 
-    def mail(self, *turns: int, unread: int = 0, garbage: int = 0, outsiders: int = 0) -> None:
+    def mail(self, *turns: int, unread: int = 0, garbage: int = 0) -> None:
         """So many messages come in each of these turns; more are left unread."""
         for messages in turns:
             frames = [[b"garbage"]] if garbage else [FRAMES]
             self._mail.append((frames * messages, not unread))
-            self._outsiders.append(outsiders)
 
     def step(
         self,
@@ -81,10 +79,9 @@ class LoopStage:
             except InvariantBroken as error:
                 self._done.append(f"fails: {error}")
         counted = [(line, len([*same])) for line, same in groupby(self._done)]
-        refused = f"refused {loop.refused}, unauthenticated {loop.unauthenticated}"
         return [
             *(f"{line} ({number}x)" if number > 1 else line for line, number in counted),
-            *[refused] * bool(loop.refused or loop.unauthenticated),
+            *[f"refused {loop.refused}"] * bool(loop.refused),
             *["gave up"] * loop.gave_up,
         ]
 
@@ -116,9 +113,6 @@ class _Around:
 
     def drain(self) -> tuple[list[list[bytes]], bool]:
         return self._stage._mail.pop(0) if self._stage._mail else ([], True)
-
-    def rejected(self) -> int:
-        return self._stage._outsiders.pop(0) if self._stage._outsiders else 0
 
     def commit(self) -> None:
         self._note("commit")

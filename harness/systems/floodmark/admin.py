@@ -177,7 +177,7 @@ class MailAdmin(Admin):
 
     def _answers(self) -> list[AdminResponse]:
         found = []
-        for frames in self._mail.drain():
+        for frames in self._mail.receive()[0]:
             try:
                 _, source, message, _ = wire.decode(frames)
             except WireError:

@@ -29,7 +29,6 @@ from node.core.batch import MAX_PAYLOAD
 from node.formats import wire
 from node.formats.errors import FloodmarkError, StorageError, WireError
 from node.runtime.children import settle_in
-from node.runtime.curve import CurveKeys
 from node.runtime.readiness import Readiness
 
 STATUS_EVERY_US: Final = 100_000
@@ -43,7 +42,6 @@ class DriverConfig(ClientsConfig, frozen=True, kw_only=True):
 
     bind: str
     peers: dict[str, str]
-    curve: CurveKeys | None = None
 
 
 def main(config: DriverConfig, pipe: Connection) -> None:
@@ -82,15 +80,13 @@ class _Driver:
                 config.bind,
                 config.peers,
                 max_message_bytes=_largest_answer(config.factory.workload),
-                keys=config.curve,
             )
         except FloodmarkError as error:
             self._group.statistics.status.problem = str(error)
             self._report(now_us())
             raise SystemExit(str(error)) from None
         self._ready.watch(pipe.fileno())
-        for socket in (self._mail.inbox, *self._mail.gate.sockets):
-            self._ready.watch(socket)
+        self._ready.watch(self._mail.inbox)
         gc.freeze()
 
     def run(self) -> None:
@@ -101,14 +97,11 @@ class _Driver:
                 if ready is self._mail.inbox:
                     arrived, all_of_it = self._mail.receive()
                     effects += self._deliver(arrived)
-                elif ready == self._pipe.fileno():
-                    all_of_it = True
+                    if not all_of_it:
+                        self._ready.again(ready)
+                else:
                     while self._pipe.poll():
                         self._obey(self._pipe.recv())
-                else:
-                    all_of_it = self._mail.gate.serve()
-                if not all_of_it:
-                    self._ready.again(ready)
             effects += self._tick()
             self._carry_out(effects)
             moment_us = now_us()
@@ -179,6 +172,4 @@ class _Driver:
 
     def _report(self, moment_us: int) -> None:
         self._reported_us = moment_us
-        status = self._group.status(moment_us)
-        status.rejected = self._mail.gate.rejected
-        self._pipe.send(status)
+        self._pipe.send(self._group.status(moment_us))

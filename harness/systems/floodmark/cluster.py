@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -27,8 +27,7 @@ from harness.systems.floodmark.brokers import (
     promise_of,
     topic_of,
 )
-from harness.systems.floodmark.keyring import CLIENTS, HUB, Keyring
-from harness.systems.floodmark.mailbox import EVERYONE_ELSE, ZmqMailbox
+from harness.systems.floodmark.mailbox import ZmqMailbox
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.replica_logs import write_logs
 from harness.systems.floodmark.trace_tail import TraceTail
@@ -41,32 +40,28 @@ from nemesis.links.hub_control import HubConfig, HubControl
 from nemesis.links.link_process import LinksGone
 from nemesis.world import Command
 from node.formats.errors import FloodmarkError
-from node.formats.trace import UNAUTHENTICATED, TraceEvent
+from node.formats.trace import TraceEvent
 from node.formats.wire import ADMIN
-from node.runtime.curve import CurveKeys
 from node.runtime.process import ProcessConfig
+from node.runtime.sockets import EVERYONE_ELSE
 
 READY_TIMEOUT_S: Final = 30.0
 HUB_EVERY_S: Final = 5.0
 HUB_SILENT_S: Final = 10.0
+HUB: Final = "hub"
+CLIENTS: Final = "clients"
+_LONGEST_FOLDER: Final = 60
+"""In bytes: the name of a socket, a path, has at most 107."""
 
 
 class FloodmarkCluster(ProcessCluster[Nodes]):
     """A cluster of our brokers: voters, brokers, the link hub, and the folder of their traces."""
 
     def __init__(
-        self,
-        schedule: Schedule,
-        folder: RunDir,
-        *,
-        with_hub: bool = True,
-        with_curve: bool = True,
-        disk: str = JOURNAL,
+        self, schedule: Schedule, folder: RunDir, *, with_hub: bool = True, disk: str = JOURNAL
     ) -> None:
-        """Lease ports, make keys and prepare files. Without `with_curve` anybody on this host can
-        speak to the nodes."""
-        nodes = schedule.cluster.brokers + schedule.cluster.voters
-        super().__init__(schedule, folder, ports=nodes + 3, disk=disk)
+        """Prepare files and the folder of the sockets, which no other user may enter."""
+        super().__init__(schedule, folder, ports=0, disk=disk)
         self._startup = StartupMonitor()
         self._addresses: dict[str, str] = {}
         self._hub_problems: list[Problem] = []
@@ -75,11 +70,8 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         self.hub: HubControl | None = None
         self._upgraded: dict[str, str] = {}
         self._heard_hub_s = time.monotonic()
-        self._rejected: Counter[str] = Counter()
         with self._given_back_on_error():
             self._give_addresses(with_hub)
-            roles = self.factory.roles
-            self.keyring = Keyring(self.names, roles, with_hub=with_hub) if with_curve else None
             self._tail = TraceTail(folder.path / "trace", self.names)
             processes.prepare()
 
@@ -88,12 +80,6 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
     @property
     def capabilities(self) -> tuple[str, ...]:
         return CAPABILITIES
-
-    @property
-    def rejected(self) -> dict[str, int]:
-        """The numbers of messages from outside of the run that each part refused: nodes by their
-        traces, the hub, the clients, and the harness. Complete once the cluster is closed."""
-        return {name: count for name, count in sorted(self._rejected.items()) if count}
 
     @property
     def undelivered(self) -> dict[str, int]:
@@ -125,10 +111,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         if HUB in self._addresses:
             self._start_hub()
         self._mail = ZmqMailbox(
-            self._addresses[ADMIN],
-            self._peers(ADMIN),
-            max_message_bytes=MAX_ANSWER_BYTES,
-            keys=self._curve(ADMIN),
+            self._addresses[ADMIN], self._peers(ADMIN), max_message_bytes=MAX_ANSWER_BYTES
         )
         for node in self.names:
             self.processes.start(node)
@@ -146,15 +129,12 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
             client_process.DriverConfig,
             bind=self._addresses[CLIENTS],
             peers=self._peers(CLIENTS),
-            curve=self._curve(CLIENTS),
         )
 
     def poll(self) -> list[TraceEvent]:
         events = super().poll()
-        if self._mail is not None:
-            self._mail.gate.serve()
-            if self.admin is None or self.admin.idle:
-                self._mail.drain()  # late answers, and whatever else nobody waits for
+        if self._mail is not None and (self.admin is None or self.admin.idle):
+            self._mail.receive()  # late answers, and whatever else nobody waits for
         self._watch_hub()
         return events
 
@@ -178,12 +158,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         super()._observe(event)
 
     def _events(self) -> list[TraceEvent]:
-        """Return what is new in the traces; count the turns in which a node refused a sender."""
-        events = self._tail.read()
-        self._rejected.update(
-            each["node"] for each in events if each.get("reason") == UNAUTHENTICATED
-        )
-        return events
+        return self._tail.read()
 
     def _problems_of_links(self) -> list[Problem]:
         return self._hub_problems
@@ -193,24 +168,11 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
 
     def _close_links(self) -> None:
         self._watch_hub()
-        self._count_rejected()
         if self.hub is not None:
             self.hub.close()
         if self._mail is not None:
             self._mail.close()
         self._tail.close()
-
-    def _count_rejected(self) -> None:
-        """Ask everybody who keeps count of it, as far as they still answer."""
-        self._events()
-        if self._mail is not None:
-            self._mail.gate.serve()
-            self._rejected[ADMIN] = self._mail.gate.rejected
-        if self._clients is not None:
-            self._rejected[CLIENTS] = self._clients.rejected
-        if self.hub is not None and self.hub.child.exitcode is None:
-            with contextlib.suppress(FloodmarkError):
-                self._rejected[HUB] = self.hub.stats().unauthenticated
 
     def _watch_hub(self) -> None:
         """Note the end of the hub, or that it does not answer: without it no message passes."""
@@ -240,13 +202,15 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         names = [*self.names, ADMIN, CLIENTS]
         if with_hub:
             names.append(HUB)
-        # A port handed out once stays with its node: a restarted broker is found where it was.
-        for name, port in zip(names, self._lease.ports, strict=False):
-            self._addresses[name] = f"tcp://127.0.0.1:{port}"
-
-    def _curve(self, owner: str) -> CurveKeys | None:
-        """Return the keys of one process of this run."""
-        return None if self.keyring is None else self.keyring.of(owner, self._addresses)
+        place = tempfile.gettempdir()
+        made = tempfile.TemporaryDirectory(
+            prefix="floodmark-",
+            dir=place if len(os.fsencode(place)) <= _LONGEST_FOLDER else "/tmp",
+            ignore_cleanup_errors=True,
+        )
+        folder = self._held.enter_context(made)
+        # A path stays with its node: a restarted broker is found where it was.
+        self._addresses = {name: f"ipc://{folder}/{name}" for name in names}
 
     def _peers(self, me: str) -> dict[str, str]:
         """Return the addresses that one process is given: the hub for all, or everyone directly."""
@@ -267,7 +231,6 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
             output_file=str(self._output / f"{node}.txt"),
             bind=self._addresses[node],
             peers=self._peers(node),
-            curve=self._curve(node),
             parent_pid=os.getpid(),
             seed=self._schedule.workload.seed,
             disk_pid=0 if self._disks is None else self._disks.start(node),
@@ -286,7 +249,6 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
             parent_pid=os.getpid(),
             output_file=str(self._output / "hub.txt"),
             messages_file=str(self._path / message_log.FILE),
-            curve=self._curve(HUB),
         )
         self.hub = HubControl(config)
         self.hub.wait_ready()

@@ -4,7 +4,6 @@ runs."""
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
 HUB_LINKS: Final = "hub"
 _SETTLE_MS: Final = 2000
-_CURVE: Final = "curve"
-_ON: Final = "on"
-_OFF: Final = "off"
 _PROMISES: Final = ("name", "citation", "expected", "clean_only")
 
 
@@ -46,36 +42,12 @@ class Floodmark(System):
     link_forms = (HUB_LINKS, NO_LINKS)
     disk_forms = (JOURNAL, USER_SPACE)
 
-    def __init__(self, *, curve: bool = True) -> None:
-        """`curve`: each process of a run has keys, and no other sender is heard."""
-        self._curve = curve
-
-    def with_settings(self, given: Mapping[str, str]) -> Floodmark:
-        for name, value in given.items():
-            if name != _CURVE:
-                super().with_settings({name: value})
-            if value not in (_ON, _OFF):
-                raise UsageError(f"the setting curve is '{value}', but can only be on or off")
-        return Floodmark(curve=given.get(_CURVE, _ON) == _ON)
-
-    @property
-    def settings(self) -> dict[str, str]:
-        return {_CURVE: _ON if self._curve else _OFF}
-
-    def setting_help(self) -> tuple[str, ...]:
-        return (
-            "curve    on   keys for every process of a run (ZeroMQ CURVE), so that others are "
-            "not heard; on or off",
-        )
-
     def launch(
         self, schedule: Schedule, folder: RunDir, *, links: str = HUB_LINKS, disk: str = JOURNAL
     ) -> FloodmarkCluster:
         from harness.systems.floodmark.cluster import FloodmarkCluster
 
-        return FloodmarkCluster(
-            schedule, folder, with_hub=links == HUB_LINKS, with_curve=self._curve, disk=disk
-        )
+        return FloodmarkCluster(schedule, folder, with_hub=links == HUB_LINKS, disk=disk)
 
     def link_abilities(self, form: str) -> LinkAbilities | None:
         return HUB if form == HUB_LINKS else None

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import os
 import signal
-import socket
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import psutil
 import pytest
-import zmq
 
 from harness.formats.process_exits import Exit
 from harness.systems.floodmark.nodes import Nodes
@@ -21,16 +18,8 @@ from harness.systems.node_processes import who_ended
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from nemesis.world import CallFails
 from tests.support.harness_fakes import ended_nodes
-from tests.support.running_harness import (
-    FAST,
-    acknowledged,
-    part,
-    problems,
-    run_folder,
-    start,
-    wait_until,
-)
-from tests.support.waiting import PATIENCE_S, until
+from tests.support.running_harness import FAST, acknowledged, part, start, wait_until
+from tests.support.waiting import PATIENCE_S
 
 ONE = Cluster(brokers=1, replication_factor=1, min_isr=1, partitions=1, timings=FAST)
 LONG = Workload(seed=3, clients=2, consumers=1, rate=50, timeout_ms=500, duration_ms=600_000)
@@ -79,33 +68,20 @@ def test_a_call_fault_excuses_the_end_of_one_process_even_while_strace_attaches(
 
 
 @pytest.mark.integration
-def test_rejected_senders_stand_in_run_json_and_changes_no_verdict(tmp_path: Path) -> None:
-    """Messages with no key of the run go to every port of it, until a broker has traced one."""
+def test_no_other_user_reaches_a_process_of_a_run(tmp_path: Path) -> None:
+    """All sockets that listen are in one folder of the user's own, which goes with the run."""
     harness = start(tmp_path, Schedule(cluster=ONE, workload=LONG), "--no-report")
-    wait_until(lambda: acknowledged(tmp_path) > 20, harness)
-    trace = run_folder(tmp_path) / "trace" / "n1.jsonl"
-    pids = {part(harness.pid, name) for name in ("n1", "v1", "hub", "clients")}
-    ports = {c.laddr.port for pid in pids for c in listening(pid)}
-    with zmq.Context() as context, ExitStack() as stack:
-        for port in ports:
-            outsider = stack.enter_context(context.socket(zmq.PUSH))
-            outsider.set(zmq.LINGER, 0)
-            public, secret = zmq.curve_keypair()
-            outsider.set(zmq.CURVE_PUBLICKEY, public)
-            outsider.set(zmq.CURVE_SECRETKEY, secret)
-            outsider.set(zmq.CURVE_SERVERKEY, public)
-            outsider.connect(f"tcp://127.0.0.1:{port}")
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
-                plain.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48))
-        until(lambda: b'"unauthenticated"' in trace.read_bytes())
+    wait_until(lambda: acknowledged(tmp_path) > 0, harness)
+    parts = [psutil.Process(part(harness.pid, name)) for name in ("n1", "v1", "hub", "clients")]
+    assert not [one for each in parts for one in each.net_connections(kind="inet")]
+    (folder,) = {
+        Path(one.laddr).parent
+        for each in parts
+        for one in each.net_connections(kind="unix")
+        if one.laddr
+    }
+    assert (folder.stat().st_mode & 0o777, folder.stat().st_uid) == (0o700, os.getuid())
+    assert {each.name for each in folder.iterdir()} == {"admin", "clients", "hub", "n1", "v1"}
     harness.send_signal(signal.SIGINT)
     harness.communicate(timeout=PATIENCE_S)
-    info = json.loads((run_folder(tmp_path) / "run.json").read_text())
-    assert info["rejected"].keys() <= {"n1", "v1", "hub", "clients", "admin"}
-    assert info["rejected"]["n1"] >= 1
-    assert problems(info) == ["interrupted"]
-
-
-def listening(pid: int) -> list[Any]:
-    connections = psutil.Process(pid).net_connections(kind="tcp")
-    return [one for one in connections if one.status == psutil.CONN_LISTEN]
+    assert not folder.exists()

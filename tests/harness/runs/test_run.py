@@ -36,7 +36,7 @@ def test_the_phases_come_in_order_and_are_written_down() -> None:
     assert info["partitions"]["log-0"] == ["n1", "n2", "n3"]
     assert info["clients"]["c1"] == "producer"
     assert info["schedule_digest"] == stage.schedule.digest()
-    told = {"version": FakeSystem().version(), "simulated": True, "settings": {"curve": "on"}}
+    told = {"version": FakeSystem().version(), "simulated": True, "settings": {}}
     assert info["system"] == {
         "name": "floodmark",
         **told,

@@ -23,7 +23,7 @@ def refuse(*_: object, **__: object) -> None:
     ("system", "place", "name"),
     [
         ("floodmark", process_cluster, "Tracers"),
-        ("floodmark", ours, "Keyring"),
+        ("floodmark", ours, "TraceTail"),
         ("examples/naive_log/adapter.py:NaiveLog", external, "UnsyncedFiles"),
     ],
 )

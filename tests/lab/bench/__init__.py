@@ -17,7 +17,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     broker = parser.add_argument_group("broker")
     broker.add_argument("--batch", type=int, default=1, help="records per batch")
     broker.add_argument("--record-bytes", type=int, default=100)
-    broker.add_argument("--no-keys", action="store_true", help="leave the gates of sockets open")
     broker.add_argument("--judged", type=float, default=0.0, help="seconds of a storm to judge")
     check = parser.add_argument_group("check")
     check.add_argument("--ops", type=int, action="append", help="of a history; repeatable")
@@ -48,8 +47,7 @@ def run(given: argparse.Namespace) -> int:
         return 0
     from tests.lab.bench.broker import Load, judge_a_run, print_loads, run_loads
 
-    settings = {"curve": "off"} if given.no_keys else {}
-    load = Load(given.batch, given.record_bytes, given.budget, settings)
+    load = Load(given.batch, given.record_bytes, given.budget)
     print_loads(load, run_loads(load))
     if given.judged:
         print(judge_a_run(given.judged))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -40,7 +40,6 @@ class Load(NamedTuple):
     batch: int
     record_bytes: int
     seconds: float
-    settings: Mapping[str, str]
 
 
 class LoadFigures(NamedTuple):
@@ -69,7 +68,7 @@ def measure(store: Path, load: Load, flush: Flush, clients: int) -> LoadFigures:
         ),
     )
     schedules.check(schedule, source="options")
-    system = registry.find(registry.DEFAULT, load.settings)
+    system = registry.find(registry.DEFAULT)
     folder = run_folder.create(store, f"{flush}-{clients}")
     cluster = system.launch(schedule, folder, links=NO_LINKS, disk=system.disk_form(None))
     try:

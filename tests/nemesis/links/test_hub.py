@@ -132,7 +132,7 @@ def test_a_port_taken_is_one_sentence(tmp_path: Path, net: Net) -> None:
     output = tmp_path / "second.txt"
     config = msgspec.structs.replace(net.config, output_file=str(output))
     second = HubControl(config)
-    with contextlib.closing(second), pytest.raises(LinksGone, match="with code 70"):
+    with contextlib.closing(second), pytest.raises(LinksGone, match="with code 73"):
         second.wait_ready()
     assert output.read_text().startswith(f"link hub: cannot listen on {config.bind}: ")
     assert output.read_text().count("\n") == 1
