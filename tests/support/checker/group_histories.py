@@ -80,18 +80,18 @@ class History:
         inv = max(earliest, self.now - self.rng.randint(1, late))
         return inv, self.now + self.rng.randint(1, late)
 
-    def send(self, value: int, offset: int) -> None:
+    def send(self, value: int, offset: int, partition: str = P) -> None:
         inv, end = self.around()
-        sent = Send(partition=P, value=value)
+        sent = Send(partition=partition, value=value)
         if self.rng.random() < 0.1:
             self.op("send", "info", inv, end, sends=(sent,))
         else:
-            known = Send(partition=P, value=value, offset=offset)
+            known = Send(partition=partition, value=value, offset=offset)
             self.op("send", "ok", inv, end, sends=(sent,), said={"sends": (known,)})
 
-    def fetch(self, offset: int, inv: int, end: int, **more: Any) -> None:
+    def fetch(self, offset: int, inv: int, end: int, partition: str = P, **more: Any) -> None:
         """Add a fetch that states this position of the group."""
-        at = (GroupPosition(partition=P, offset=offset),)
+        at = (GroupPosition(partition=partition, offset=offset),)
         self.op("position", "ok", inv, end, **{"member": "x", **more}, said={"positions": at})
 
     def numbered(self) -> list[Op]:
