@@ -40,7 +40,14 @@ from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.history import into_parts
 from checker.ingest.ingest import ingest, sources, work_bytes
-from checker.ingest.read_tables import DAMAGED, HISTORY_TABLES, open_table, sends_in, table_sources
+from checker.ingest.read_tables import (
+    DAMAGED,
+    HISTORY_TABLES,
+    files_of,
+    open_table,
+    sends_in,
+    table_sources,
+)
 from checker.ingest.source import Source
 from checker.output.assemble import Judged
 from checker.output.measures import Measured, measure
@@ -275,7 +282,7 @@ def _count(work: tuple[int, Path, Sequence[InjectedFault]]) -> tuple[int, Measur
 def _whole(target: Path) -> pa.Table:
     """Return a table that the workers wrote, perhaps in parts."""
     found = []
-    for part in sorted(target.glob("[!.]*.parquet")) if target.is_dir() else [target]:
+    for part in files_of(target):
         with open_table(part) as file:
             found.append(file.read())
     return pa.concat_tables(found)

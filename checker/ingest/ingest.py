@@ -25,6 +25,7 @@ from checker.ingest.read_run_files import read_meta, read_run_files
 from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources
 from checker.ingest.read_trace import read_trace
 from checker.ingest.source import HISTORIES, Ingested, Source, history_name, is_file
+from checker.ingest.turns import report_busy
 from node.formats.host_errors import reason
 from node.formats.trace import METADATA_PARTITION
 
@@ -91,7 +92,10 @@ def ingest(
     )
     if not in_memory:
         check = check_run if source.kind == "head" else check_source
-        check(source, known, only_tables(source.folder), into.problems)
+        of_tables = only_tables(source.folder)
+        check(source, known, of_tables, into.problems)
+        if source.kind == "head" and of_tables:
+            report_busy(source.folder, into.problems)
     if source.kind not in _DECLARED or not known.is_undeclared(_DECLARED[source.kind]):
         _READERS[source.kind](source, into)
     if tables_folder is not None:

@@ -21,7 +21,6 @@ from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.group_rows import group_facts
-from checker.ingest.join import LATE_KINDS
 from checker.ingest.row_group import Table, table_of
 from checker.ingest.source import Ingested, Source, why
 from node.formats.reading import open_file
@@ -57,14 +56,15 @@ def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
     """Return the sources of the history tables in the folder `where`: some row groups each."""
     found: list[Source] = []
     for name in HISTORY_TABLES:
-        target = where / f"{name}.parquet"
-        files = sorted(target.glob("[!.]*.parquet")) if target.is_dir() else [target]
-        for path in files:
-            if path.is_file():
-                found.extend(
-                    Source(run, folder, name, path, groups) for groups in _row_groups(path)
-                )
+        for path in files_of(where / f"{name}.parquet"):
+            found.extend(Source(run, folder, name, path, groups) for groups in _row_groups(path))
     return found
+
+
+def files_of(table: Path) -> list[Path]:
+    """Return the files of a table, which is one file or a folder of parts."""
+    files = sorted(table.glob("[!.]*.parquet")) if table.is_dir() else [table]
+    return [path for path in files if path.is_file()]
 
 
 def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
@@ -179,31 +179,9 @@ def _ops(run: int, table: Table, into: Ingested) -> _Made:
             f'The table ops has an operation that the checker does not know, "{name}": what it '
             "does to a log is unknown, so nothing is judged."
         )
-    if (process := _goes_on(table)) >= 0:
-        into.problems.damage(
-            f"The table ops has an operation of process {process} that begins before the last one "
-            "of this process has ended, or after one of unknown outcome: nothing is judged. Give "
-            "each thread a process number of its own, and a new one after an info."
-        )
     both = bool(((table.numbers("sent") > 0) & (table.numbers("polled") > 0)).any())
     marks = {"transactions"} if both else set[str]()
     return made, marks | ({"final_reads"} if table.column("final") is not None else set())
-
-
-def _goes_on(table: Table) -> int:
-    """Return a process that begins an operation although its last one has not ended, or may still
-    take effect; -1 if none does."""
-    process, begun = table.numbers("process"), table.numbers("invoke_us")
-    if table.column("process") is None:
-        return -1
-    ended, (codes, words) = table.numbers("complete_us"), table.words("f")
-    may_be_late = np.isin(codes, [code for code, f in enumerate(words) if f in LATE_KINDS])
-    unknown = (table.outcomes() == Outcome.INFO) & may_be_late
-    order = np.lexsort((begun, process))
-    last, following = order[:-1], order[1:]
-    busy = unknown[last] | (ended[last] < 0) | (ended[last] > begun[following])
-    found = following[busy & (process[last] == process[following]) & (begun[following] >= 0)]
-    return int(process[found[0]]) if len(found) else -1
 
 
 def _sends(run: int, table: Table) -> Rows:

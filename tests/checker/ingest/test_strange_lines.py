@@ -16,7 +16,7 @@ from checker.ingest.external_history import run_folder_of
 from harness.formats.history import Op, Read, RecordRun, Send
 from tests.support.checker.agreed import budget
 from tests.support.checker.correct_history import History
-from tests.support.checker.history_forms import FORMS, as_jepsen, edn, written
+from tests.support.checker.history_forms import FORMS, as_jepsen, as_tables, edn, written
 
 VALUES: Final = (
     "{[[1 2]] :a, #{1 2} :b, {:k :v} :c}",
@@ -135,9 +135,9 @@ def test_what_contradicts_itself_before_such_an_operation_counts(tmp_path: Path,
     assert result.verdict is expected, result.sentence
 
 
-@pytest.mark.parametrize("form", FORMS[:1] + FORMS[2:])
-@pytest.mark.parametrize("end", ["info", ""])
-def test_a_process_that_goes_on_proves_no_order(tmp_path: Path, form: str, end: str) -> None:
+def goes_on(end: str) -> list[Op]:
+    """Return the lines of a history in which process 3 begins an operation although the one before
+    ended unknown, or has not ended."""
     *ops, asked, answer = contradiction("")[:26]
     t_us = asked.t_us
     sent = [Send(partition="p", value=value) for value in (50, 51)]
@@ -146,7 +146,28 @@ def test_a_process_that_goes_on_proves_no_order(tmp_path: Path, form: str, end: 
     again = replace(first, op=51, sends=(sent[1],))
     done = replace(again, type="ok", sends=(replace(sent[1], offset=12),))
     runs = (RecordRun(0, 0, 12), RecordRun(12, 51), RecordRun(13, 50))
-    answer = replace(answer, t_us=t_us, reads=(Read(partition="p", start=0, records=runs),))
-    result = check_run(written(form, tmp_path / "h", [*ops, *told, again, done, asked, answer], {}))
+    answer = replace(answer, reads=(Read(partition="p", start=0, records=runs),))
+    last = [*told, again, done, asked, answer]
+    return [*ops, *(replace(op, t_us=t_us + nth) for nth, op in enumerate(last))]
+
+
+@pytest.mark.parametrize("form", FORMS[:1] + FORMS[2:])
+@pytest.mark.parametrize("end", ["info", ""])
+def test_a_process_that_goes_on_proves_no_order(tmp_path: Path, form: str, end: str) -> None:
+    result = check_run(written(form, tmp_path / "h", goes_on(end), {}))
     assert result.verdict is Verdict.UNKNOWN, result.sentence
     assert "process 3 invokes" in result.sentence
+
+
+@pytest.mark.parametrize("end", ["info", ""])
+@pytest.mark.parametrize("rows", [1, 3, 14, 1000])
+@pytest.mark.parametrize("back", [False, True])
+def test_it_goes_on_in_any_row_group_of_a_table(
+    tmp_path: Path, rows: int, end: str, back: bool
+) -> None:
+    ops = goes_on(end)
+    if back:  # The rows of a table may be in any order.
+        ops = [op for number in range(51, -1, -1) for op in ops if op.op == number]
+    result = check_run(as_tables(tmp_path, ops, {}, rows))
+    assert result.verdict is Verdict.UNKNOWN, result.sentence
+    assert "operation of process 3 that begins before" in result.sentence

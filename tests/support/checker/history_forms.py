@@ -88,8 +88,11 @@ def edn(value: Any) -> str:
     return "nil" if value is None else str(value).lower()
 
 
-def as_tables(folder: Path, history: Sequence[Op], promise: Mapping[str, Any]) -> Path:
-    """Write a history as tables, with the run.json of another tool."""
+def as_tables(
+    folder: Path, history: Sequence[Op], promise: Mapping[str, Any], group: int = 0
+) -> Path:
+    """Write a history as tables, with the run.json of another tool; `group`: the number of rows of
+    a row group."""
     rows: dict[str, list[dict[str, Any]]] = {
         name: [] for name in ("ops", "sends", "reads", "assigns")
     }
@@ -104,7 +107,8 @@ def as_tables(folder: Path, history: Sequence[Op], promise: Mapping[str, Any]) -
         columns = [pa.array([row[field.name] for row in found], field.type) for field in schema]
         (folder / "tables").mkdir(exist_ok=True)
         table = pa.Table.from_arrays(columns, schema=schema)
-        pq.write_table(table, folder / "tables" / f"{name}.parquet")
+        target = folder / "tables" / f"{name}.parquet"
+        pq.write_table(table, target, row_group_size=group or 1 + len(history) % 40)
     about = {"format": 2, "run": "tables", "state": "finished", "source": "own"}
     given = {"contiguous_offsets": False, **promise}
     about |= {"promise": given, "capabilities": [], "complete_reads": True}
