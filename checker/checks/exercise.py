@@ -15,7 +15,7 @@ import numpy as np
 
 from checker.checks.findings import Finding, anomaly, plural
 from checker.checks.registry import per_run
-from checker.evidence.facts import FaultAction, FaultLines, Outcome, SampledOps
+from checker.evidence.facts import Exits, FaultAction, FaultLines, Outcome, SampledOps, Served
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import EXERCISE
@@ -169,12 +169,27 @@ def _why_missed(group: Group, lines: FaultLines, sent: SampledOps) -> str:
     if group.meta.scripted:
         return ""
     at = int(lines.t_us[injected[0]])
+    if not _served(group, lines.name(int(lines.node[injected[0]])), at):
+        return "hit no node that served again since its process began"
     acks = group.meta.promise.acks
     if not (sent.complete_us <= at).any():
         return f"took effect before anything was {'acknowledged' if acks else 'read'}"
     if not (sent.complete_us > at).any():
         return f"was followed by no {'acknowledgement' if acks else 'poll with records'}"
     return ""
+
+
+def _served(group: Group, nodes: str, at: int) -> bool:
+    """Return whether one of the nodes, or more, was seen to serve between the last end of its
+    process and a moment; also if nothing ever shows that a node serves."""
+    served, exits = group.of(Served), group.of(Exits)
+    for node in nodes.split(","):
+        code = served.names.index(node) if node in served.names else -1
+        seen = served.t_us[served.node == code]
+        ends = exits.t_us[(exits.node == code) & (exits.t_us < at)]
+        if not len(seen) or ((seen > ends.max(initial=-1)) & (seen <= at)).any():
+            return True
+    return False
 
 
 def _why_not_injected(lines: FaultLines) -> str:

@@ -88,6 +88,14 @@ class Exits(Facts):
     expected = Flag()
 
 
+class Served(Facts):
+    """Moments at which a node was seen to serve: it took a role in a partition, or answers to
+    probes named it as leader or as in sync."""
+
+    order_by = ("t_us", "node")
+    t_us, node = Numbers(), Name()
+
+
 class HistoryParts(Facts):
     """Parts of the history. `whole`: every line was read; `transactions`: operations of several
     sends, or of sends and reads; `final_reads`: any were invoked; `clock_back`: the clock of a

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from checker.evidence.columns import Rows, rows
-from checker.evidence.facts import Exits, FaultAction, FaultLines, GroupStates, RunFacts
+from checker.evidence.facts import Exits, FaultAction, FaultLines, GroupStates, RunFacts, Served
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.lines import Files, Problems
@@ -26,13 +26,29 @@ from harness.formats.group_state import GROUP_STATES, GroupState
 from harness.formats.problem import node_ended, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood, unknown_promises
+from harness.formats.seal import PROBES
 from nemesis.formats.cluster_spec import Cluster
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.message_log import MessageLine
+from node.formats.bounds import Time
 from node.formats.json_input import JsonReader, Unreadable, decode, read_bytes
 from node.formats.trace import METADATA_PARTITION
 
 _Form = TypeVar("_Form", bound=msgspec.Struct)
+
+
+class _Probed(msgspec.Struct, frozen=True):
+    """A change that answers to probes showed."""
+
+    t_us: Time
+    node: str
+    role: str = ""
+    isr: tuple[str, ...] = ()
+
+    @property
+    def leads(self) -> tuple[str, ...]:
+        """The node if it began to lead."""
+        return (self.node,) * (self.role == "leader")
 
 
 _AFTERWARDS_US: Final = 60_000_000
@@ -181,6 +197,7 @@ def read_run_files(source: Source, into: Ingested) -> None:
         into.tables["faults"] = tables.from_objects("faults", meta.run, lines)
         into.tables["exits"] = tables.from_objects("exits", meta.run, (e for _, e in exits))
     into.facts.extend(_facts(run, partitions, faults, exits))
+    into.facts.append(_served(run, _lines(source, PROBES, _Probed, into)))
     states = [*_lines(source, GROUP_STATES, GroupState, into)]
     if states:
         texts = [msgspec.json.encode(state).decode() for _, state in states]
@@ -195,6 +212,15 @@ def _unreported_exits(exits: Iterable[Exit], into: Ingested) -> None:
     for each in exits:
         if each.by == "outside":
             into.problems.add("harness", node_ended(each.node, each.code).sentence)
+
+
+def _served(run: int, answers: Iterable[tuple[int, _Probed]]) -> Rows:
+    """Return when answers to probes named a node as leader or in sync; nothing if they name no node
+    in sync."""
+    known = [answer for _, answer in answers]
+    named = [(a.t_us, node) for a in known for node in (a.isr or a.leads)]
+    named *= any(answer.isr for answer in known)
+    return rows(Served, run, "", t_us=[t_us for t_us, _ in named], node=[node for _, node in named])
 
 
 def _missing_files(source: Source, into: Ingested) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from checker.evidence import facts
 from checker.evidence.columns import Rows, rows
-from checker.evidence.facts import PartitionMembers, TraceFiles, hash_number
+from checker.evidence.facts import PartitionMembers, Served, TraceFiles, hash_number
 from checker.ingest import tables
 from checker.ingest.lines import Line
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
@@ -224,6 +224,8 @@ def _facts(run: int, reader: _Reader) -> Iterator[Rows]:
         incarnation=reader.incarnation,
         stopped=any(e.incarnation == reader.incarnation for e in by_event.get(trace.STOPPED, ())),
     )
+    took = [e.t_us for e in by_event.get(trace.ROLE, ()) if e.role in ("leader", "follower")]
+    yield rows(Served, run, "", node=reader.node, t_us=took)
     for name, kind in _EVENTS.items():
         if events := by_event.get(name):
             field = itemgetter if name in plain else attrgetter

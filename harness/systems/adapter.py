@@ -389,7 +389,8 @@ class Adapter:
 
         The key "" is the leadership of the cluster as a whole, "*" that of the cluster and all
         partitions, if they have one leader. "group:PARTITION" is that of the group that consumes
-        the partition. It is used to aim faults and for the page; no verdict depends on it."""
+        the partition. It is used to aim faults, for the page, and to know which
+        faults hit a node that served."""
         return {}
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:

@@ -160,7 +160,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
         """The replicas of each partition as reported by the probe; after the logs were read, the
-        nodes whose `dump` gave a log. No verdict depends on the probe."""
+        nodes whose `dump` gave a log. No property of the system depends on the probe."""
         if self._dumped is None:
             return super().partitions
         return {

@@ -1,8 +1,8 @@
 """The roles of nodes, as the adapter's `probe` reports them: to aim faults, and for the page.
 
-No verdict depends on it: `dump` says which logs there must be. Each node is asked by a thread of
-its own. A probe that raises, hangs or returns nonsense costs only its own answers; the first error
-of each kind is shown in `output/probe.txt`."""
+Of a verdict only the count of faults that hit a serving node depends on it: `dump` says which logs
+there must be. Each node is asked by a thread of its own. A probe that raises, hangs or returns
+nonsense costs only its own answers; the first error of each kind is shown in `output/probe.txt`."""
 
 from __future__ import annotations
 

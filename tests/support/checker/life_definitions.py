@@ -5,10 +5,12 @@ The facts are those of a `Story`; times are microseconds."""
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections import Counter, defaultdict
 from typing import Any
 
+from harness.formats.seal import PROBES
 from tests.support.checker.done import Done, joined
 from tests.support.checker.evidence_definitions import traces_missing
 from tests.support.checker.story import P, Story
@@ -234,13 +236,29 @@ class LifeDefinitions:
 
     def struck(self, index: int, scripted: bool) -> bool:
         lines = [line for line in self.story.faults if line["fault"] == index]
-        injected = [line["t_us"] for line in lines if line["action"] == "inject"]
+        hit = [line for line in lines if line["action"] == "inject"]
+        injected = [line["t_us"] for line in hit]
         effects = [line["stopped"] for line in lines if line["action"] == "effect"]
         if not injected or (effects and not any(effects)):
             return False
         acked = [op.t1 or 0 for op in self.progressed()]
         around = any(t <= injected[0] for t in acked) and any(t > injected[0] for t in acked)
-        return scripted or around
+        nodes = hit[0].get("nodes", ())
+        hit_one = not nodes or any(self.served(node, injected[0]) for node in nodes)
+        return scripted or (around and hit_one)
+
+    def served(self, node: str, at: int) -> bool:
+        """Return whether a node served since its process began, or nothing tells."""
+        events = self.story.traces.get(node, ())
+        roles = [e for e in events if e["event"] == "role"]
+        seen = [e["t_us"] for e in roles if e["role"] in ("leader", "follower")]
+        answers = [json.loads(line) for line in self.story.extra.get(PROBES, b"").splitlines()]
+        if any(answer.get("isr") for answer in answers):
+            for answer in answers:
+                leads = [answer["node"]] if answer.get("role") == "leader" else []
+                seen += [answer["t_us"]] * (node in (answer.get("isr") or leads))
+        ended = [e["t_us"] for e in self.story.exits if e["node"] == node and e["t_us"] < at]
+        return not seen or any(max(ended, default=-1) < t <= at for t in seen)
 
     def operations(self) -> int:
         outcomes = {op.step: op.outcome for op in self.ops}

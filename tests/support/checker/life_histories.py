@@ -37,6 +37,7 @@ class Struck:
     action: str
     ms: int
     count: int
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Life:
     struck: list[Struck]
     musts: list[str]
     drawn_clients: int
+    answers: list[tuple[str, int, str, tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,13 @@ struck = st.builds(
     st.sampled_from(["inject", "inject", "heal", "skipped", "missed", "effect", "woke"]),
     st.sampled_from([10, 20, 30, 31]),
     st.integers(0, 1),
+    st.sampled_from([(), ("n1",), ("n1", "n2"), ("n3",)]),
+)
+answers = st.tuples(
+    st.sampled_from(["n1", "n2"]),
+    st.sampled_from([0, 19, 20, 21, 30]),
+    st.sampled_from(["", "leader", "follower"]),
+    st.sampled_from([(), (), ("n1",), ("n1", "n2")]),
 )
 lives = st.builds(
     Life,
@@ -145,6 +154,7 @@ lives = st.builds(
     st.lists(struck, max_size=5),
     st.lists(st.sampled_from(["ok", "any"]), max_size=2),
     st.integers(0, 1),
+    st.lists(answers, max_size=3),
 )
 
 
@@ -187,7 +197,9 @@ def tell(life: Life) -> Story:
         for n, (expected, by) in enumerate(zip(life.exits, cycle(("itself", "stop"))))
     ]
     for line in life.struck:
-        s.fault(line.index, "kill", line.action, line.ms, stopped=line.count)
+        s.fault(line.index, "kill", line.action, line.ms, stopped=line.count, nodes=line.nodes)
+    for node, ms, role, isr in life.answers:
+        s.answer(node, ms, role=role, isr=isr)
     return s
 
 

@@ -18,6 +18,7 @@ from checker.evidence.columns import Rows
 from checker.formats.verdict import Anomaly, RunResult, Verdict
 from checker.ingest.ingest import ingest, sources
 from harness.formats.history import LogRun, Op, OpKind, OpType, Read, RecordRun, Send, encode
+from harness.formats.seal import PROBES
 from tests.support.checker.group_steps import GroupSteps
 
 P = "log-0"
@@ -294,6 +295,11 @@ class Story(GroupSteps):
     def fault(self, index: int, what: str, action: str, ms: float, **more: Any) -> None:
         t_us = int((STORM_MS + ms) * 1000)
         self.faults.append({"fault": index, "what": what, "action": action, "t_us": t_us, **more})
+
+    def answer(self, node: str, ms: float, **more: Any) -> None:
+        """Let a probe be answered."""
+        line = {"t_us": int((STORM_MS + ms) * 1000), "node": node, **more}
+        self.extra[PROBES] = self.extra.get(PROBES, b"") + _lines([line])
 
     def busy(
         self, sends: int = 12, *, first: int = 1_000_000, partition: str = P, process: int = 50
