@@ -1,8 +1,8 @@
-"""Opens one issue for each bucket of the last nightly run that has none open yet.
+"""Opens one issue for each bucket of the last nightly run, and reopens it when the bucket returns.
 
 `open_issues.py STORE`, with the `gh` command logged in. A bucket's key stands in the body of its
-issue; a bucket with an open issue is left alone, so nothing is opened twice. Standard library only.
-"""
+issue, so nothing is opened twice: an open issue gets the new count, a closed one is reopened with
+it, unless it has the label `floodmark-accepted`. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 LABEL = "floodmark-bucket"
+ACCEPTED = "floodmark-accepted"
 MOST_ISSUES = 10
 """A nightly run that breaks everything is one problem, not a hundred."""
 
@@ -45,7 +46,7 @@ def body(bucket: dict[str, object], nightly: dict[str, object]) -> str:
 
 
 def main() -> None:
-    """Compare the last nightly run with the open issues, and open what is missing."""
+    """Compare the last nightly run with the issues of earlier ones: open, reopen, count."""
     nightly_runs = sorted(Path(sys.argv[1], "nightly").glob("*.json"))
     if not nightly_runs:
         sys.exit("no nightly run is recorded there")
@@ -61,15 +62,28 @@ def main() -> None:
         "--description",
         "a class of failures found by a nightly run",
     )
-    listed = gh(
-        "issue", "list", "--state", "open", "--label", LABEL, "--limit", "1000", "--json", "body"
-    )
-    known = "\n".join(str(issue["body"]) for issue in json.loads(listed))
-    missing = [bucket for bucket in news if marker(bucket["key"]) not in known]
-    for bucket in missing[:MOST_ISSUES]:
-        title = f"{bucket['protocol']}: {bucket['name']}"[:200]
-        gh("issue", "create", "--title", title, "--label", LABEL, "--body", body(bucket, nightly))
-    sys.stdout.write(f"{len(news)} buckets, {len(missing[:MOST_ISSUES])} issues opened\n")
+    fields = "number,state,body,labels"
+    words = ("--state", "all", "--label", LABEL, "--limit", "1000", "--json", fields)
+    issues = json.loads(gh("issue", "list", *words))
+    opened = reopened = 0
+    for bucket in news:
+        known = [each for each in issues if marker(bucket["key"]) in each["body"]]
+        text = body(bucket, nightly)
+        if not known:
+            if opened < MOST_ISSUES:
+                title = f"{bucket['protocol']}: {bucket['name']}"[:200]
+                gh("issue", "create", "--title", title, "--label", LABEL, "--body", text)
+                opened += 1
+            continue
+        # The newest: somebody may have opened another one by hand.
+        issue = max(known, key=lambda each: each["number"])
+        number = str(issue["number"])
+        if issue["state"] == "OPEN":
+            gh("issue", "edit", number, "--body", text)
+        elif ACCEPTED not in {label["name"] for label in issue["labels"]}:
+            gh("issue", "reopen", number, "--comment", text)
+            reopened += 1
+    sys.stdout.write(f"{len(news)} buckets, {opened} issues opened, {reopened} reopened\n")
 
 
 if __name__ == "__main__":

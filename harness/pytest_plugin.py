@@ -87,9 +87,10 @@ def floodmark_storm(
     run folder or the name of a ready-made schedule; without it a storm is drawn. `options` are
     those of `floodmark run`, with underscores: `faults` ("kill,pause", or a sequence), `time_limit`
     (seconds), `brokers`, `partitions`, `replication_factor`, `clients`, `consumers`, `rate`,
-    `batch`, `acks`, `seed` and the like. With `check=False` nothing fails, and the report says how
-    it went. Seed, verdict, run folder, page and replay line become properties of the test in a
-    JUnit file. A test must call it in the main thread.
+    `batch`, `acks`, `seed` and the like; a valid storm fails too if it exceeds `max_gap_s` or
+    `p99_s`. With `check=False` nothing fails, and the report says how it went. Seed, verdict, run
+    folder, page and replay line become properties of the test in a JUnit file. A test must call it
+    in the main thread.
     """
 
     def storm(
@@ -102,9 +103,13 @@ def floodmark_storm(
         seed: int | None = None,
         **options: Any,
     ) -> StormReport:
-        given = request.config.getoption("--floodmark-seed")
+        seed_given = request.config.getoption("--floodmark-seed")
         if seed is None:
-            seed = given if schedule is not None else request.config.stash[_SEED]
+            seed = seed_given if schedule is not None else request.config.stash[_SEED]
+        from harness.runs.limits import Limits
+
+        given = set(Limits.__struct_fields__) & options.keys()
+        limits = Limits(**{name: options.pop(name) for name in given})
         wanted = {
             "system": _place_of(system),
             "settings": dict(settings or {}),
@@ -116,13 +121,14 @@ def floodmark_storm(
         store = request.config.getoption("--floodmark-store")
         store = tmp_path_factory.mktemp("floodmark") if store is None else store.absolute()
         report = _storm(wanted, store, request.node.nodeid)
+        broken = limits.broken_by(report.result)
         for name in ("seed", "verdict", "folder", "page", "replay"):
             value = getattr(report, name)
             # `record_property` would warn about one of the dialects of JUnit files.
             text = "" if value is None else str(value)
             request.node.user_properties.append((f"floodmark_{name}", text))
-        if check and report.verdict != "valid":
-            pytest.fail(str(report), pytrace=False)
+        if check and (report.verdict != "valid" or broken):
+            pytest.fail("\n".join([*broken, str(report)]), pytrace=False)
         return report
 
     return storm

@@ -18,11 +18,12 @@ def check(request: CheckRequest) -> int:
     """Judge run folders, stores or histories of other tools.
 
     Also judges the folder of a run whose harness was killed. Results about a folder that cannot be
-    written go to a temporary one. Exit code: 0 valid, 1 invalid, 2
+    written go to a temporary one. Exit code: 0 valid, 1 invalid or over a limit, 2
     unknown or not exercised; of several runs the worst."""
     from checker.formats.verdict import EXIT_CODES, worst
     from harness.replay.pages import is_invalid, page_after
     from harness.runs.judge import Keep, SparkSoon, judge, summarise, wrong_lines
+    from harness.runs.limits import EXIT_OVER
     from harness.runs.progress import Progress
     from harness.runs.run_paths import promise_in, run_folders
     from reports.wording import count
@@ -49,7 +50,11 @@ def check(request: CheckRequest) -> int:
             print_result(summarise(folder, result), result.verdict)
         if request.report and not out and len(folders) == 1 and is_invalid(folders[0]):
             print(f"  page        {page_after(folders[0], tell) or 'none'}")
-    return EXIT_CODES[worst(result.verdict for result in results)]
+    broken = [(r.run, sentence) for r in results for sentence in request.limits.broken_by(r)]
+    for run, sentence in broken:
+        tell(f"floodmark: {run}: {sentence}")
+    worst_code = EXIT_CODES[worst(result.verdict for result in results)]
+    return worst_code or (EXIT_OVER if broken else 0)
 
 
 def _count_since(files: list[Path], began_s: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import print_json, print_result
+from harness.cli.common import print_json, print_result, tell
 from harness.runs.requests import RunRequest
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def run(request: RunRequest) -> int:
 
     Draws a storm, or takes the one of --schedule. Starts real processes, injects the faults while
     clients write and read, checks the history against the logs of the replicas, and writes a page.
-    Exit code: 0 valid, 1 invalid, 2 unknown or not exercised."""
+    Exit code: 0 valid, 1 invalid or over a limit, 2 unknown or not exercised."""
     import sys
     import webbrowser
 
@@ -29,6 +29,7 @@ def run(request: RunRequest) -> int:
         processes.prepare()
     from checker.formats.verdict import EXIT_CODES
     from harness.runs.judge import summarise
+    from harness.runs.limits import EXIT_OVER
     from harness.runs.once import run_once
     from harness.runs.options import default_name, requested
     from harness.runs.program import called
@@ -55,7 +56,10 @@ def run(request: RunRequest) -> int:
         print(f"  page        {page}" if page else f"  folder      {folder}")
     if request.open and page is not None:
         webbrowser.open(page.absolute().as_uri())
-    return EXIT_CODES[result.verdict]
+    broken = request.limits.broken_by(result)
+    for sentence in broken:
+        tell(f"floodmark: {sentence}")
+    return EXIT_OVER if broken else EXIT_CODES[result.verdict]
 
 
 def _page(request: RunRequest, folder: Path) -> Path | None:

@@ -23,6 +23,7 @@ from harness.formats.options import (
     SystemOfFolder,
     SystemSettings,
 )
+from harness.runs.limits import Limits
 from nemesis.formats.cluster_spec import (
     BatchSize,
     ClientCount,
@@ -168,6 +169,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(description="Do not repeat a failed run under a correct protocol for comparison."),
     ] = True
+    limits: Limits = Limits()
     spark: OnSpark = True
     quiet: Quiet = False
     json: Json = False
@@ -209,6 +211,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
             extra=READABLE,
         ),
     ] = None
+    limits: Limits = Limits()
     report: Annotated[bool, Meta(description="Do not build the page of a failed run.")] = True
 
 

@@ -40,6 +40,9 @@ SUITE = """
         )
         assert report.verdict == "invalid"
         assert report.page.is_file()
+
+    def test_is_slow(floodmark_storm):
+        floodmark_storm(InMemoryLog, partitions=1, time_limit=0.3, faults="kill", max_gap_s=0.001)
 """
 
 
@@ -57,7 +60,8 @@ def test_a_test_passes_and_fails_with_the_verdict_of_its_storm(suite: pytest.Pyt
     suite.makepyfile(SUITE)
     words = ("--floodmark-seed", "7", "--floodmark-store", "kept", "--junitxml", "junit.xml")
     done = suite.runpytest_subprocess("-p", PLUGIN, *words)
-    done.assert_outcomes(passed=2, failed=1)
+    done.assert_outcomes(passed=2, failed=2)
+    assert "ms, and --max-gap allows 1 ms" in done.stdout.str()
     done.stdout.re_match_lines(
         [
             r"floodmark: invalid: 3 acknowledged records of log-0 never delivered: .*",
@@ -74,7 +78,8 @@ def test_a_test_passes_and_fails_with_the_verdict_of_its_storm(suite: pytest.Pyt
         case.get("name"): {each.get("name"): each.get("value") for each in case.iter("property")}
         for case in cases
     }
-    assert [each["floodmark_verdict"] for each in told.values()] == ["valid", "invalid", "invalid"]
+    verdicts = [each["floodmark_verdict"] for each in told.values()]
+    assert verdicts == ["valid", "invalid", "invalid", "valid"]
     failed = told["test_forgets"]
     assert failed["floodmark_seed"] == "7"
     assert (suite.path / "kept") in type(suite.path)(failed["floodmark_folder"]).parents

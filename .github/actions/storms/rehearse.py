@@ -18,7 +18,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[2]
 FILES = ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")
-DEFAULTS = {"requirements": "", "schedule": "", "storms": "0", "budget": "10m", "arguments": ""}
+DEFAULTS = {"requirements": "", "schedule": "", "storms": "0", "budget": "10m"}
+DEFAULTS |= {"unknown": "fail", "arguments": ""}
 SKIPPED = (".git", ".venv", "tests", "docs", "store", "build", "__pycache__", "*.egg-info")
 STEP = re.compile(r"^    - name: (.+)\n((?:      .*\n|\n)+)", re.MULTILINE)
 SCRIPT = re.compile(r"^      run: \|\n((?:        .*\n|\n)+)", re.MULTILINE)

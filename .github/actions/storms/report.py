@@ -1,7 +1,8 @@
 """Turns what `floodmark run` or `floodmark search` printed with --json into JUnit and a summary.
 
-`report.py STORE` reads STORE/outcome.json, and writes there junit.xml, summary.md and verdict. It
-prints the folder of each run that failed and has no page yet. Standard library only."""
+`report.py STORE` reads STORE/outcome.json, and writes there junit.xml, summary.md, annotations (for
+the pull request) and verdict. It prints the folder of each run that failed and has no page yet.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -77,6 +78,21 @@ def summary(verdict: str, cases: list[Case], replay: str) -> str:
     return "\n".join([*lines, *([f"Replay: `{replay}`"] if replay else []), ""])
 
 
+def annotations(cases: list[Case]) -> str:
+    """Return a command of GitHub for each case that is not valid: a line at the pull request."""
+    lines = []
+    for case in cases:
+        kind = {"valid": "", "invalid": "error"}.get(case.verdict, "warning")
+        text = (case.sentence or case.verdict).replace("%", "%25")
+        title = case.name.replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+        for character in "\r\n":
+            text = text.replace(character, f"%{ord(character):02X}")
+            title = title.replace(character, f"%{ord(character):02X}")
+        if kind:
+            lines.append(f"::{kind} title=floodmark {title}::{text}\n")
+    return "".join(lines)
+
+
 def main(store: Path) -> None:
     """Write the files, and print the run folders that need a page."""
     outcome = json.loads((store / "outcome.json").read_text(encoding="utf-8"))
@@ -86,6 +102,7 @@ def main(store: Path) -> None:
     text = summary(verdict, cases, outcome.get("replay", ""))
     (store / "summary.md").write_text(text, encoding="utf-8")
     (store / "verdict").write_text(verdict, encoding="utf-8")
+    (store / "annotations").write_text(annotations(cases), encoding="utf-8")
     failed = sorted({case.run for case in cases if case.run and case.verdict == "invalid"})
     lacking = [run for run in failed if not (Path(run) / "report.html").exists()]
     sys.stdout.writelines(f"{run}\n" for run in lacking)

@@ -66,8 +66,22 @@ def test_every_script_of_a_workflow_is_a_script(workflow: Path, least: int) -> N
 
 @pytest.fixture
 def github(tmp_path: Path) -> Path:
-    """Write a `gh` that records how it is called and knows one open issue; return its folder."""
-    open_issue = json.dumps([{"body": "text\nfloodmark bucket 0123456789ab"}])
+    """Write a `gh` that records how it is called and knows the issues of four buckets, of which
+    three are closed; return its folder."""
+    closed = [("b" * 12, []), ("c" * 12, ["floodmark-accepted"]), ("e" * 12, [])]
+    known = [
+        {"number": 5, "state": "OPEN", "labels": [], "body": "text\nfloodmark bucket 0123456789ab"},
+        *(
+            {
+                "number": number,
+                "state": "CLOSED",
+                "labels": [{"name": label} for label in labels],
+                "body": f"text\nfloodmark bucket {key}",
+            }
+            for number, (key, labels) in enumerate(closed, 6)
+        ),
+    ]
+    open_issue = json.dumps(known)
     script = (
         f"#!{sys.executable}\nimport json, sys\n"
         f"open({str(tmp_path / 'asked')!r}, 'a').write(json.dumps(sys.argv[1:]) + '\\n')\n"
@@ -80,23 +94,55 @@ def github(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_bucket_with_an_open_issue_gets_no_second_one(github: Path) -> None:
+def test_a_bucket_has_one_issue_which_is_reopened_unless_it_is_accepted(github: Path) -> None:
     stuck = {
         "name": "liveness: stuck",
         "sentence": "Nothing moves.",
         "replay": "floodmark replay x",
     }
-    found = [bucket(key, **stuck) for key in ("0123456789ab", "ba9876543210")]
+    keys = ("0123456789ab", "ba9876543210", "b" * 12, "c" * 12)
+    found = [bucket(key, **stuck) for key in keys]
     expected = bucket("f" * 12, expected=True, **stuck)
     write_nightly_run(github / "store", nightly_run(7, buckets=[*found, expected]))
     path = f"{github / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = python_process.run(ISSUES, github / "store", PATH=path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "2 buckets, 1 issues opened\n"
+    assert done.stdout == "4 buckets, 1 issues opened, 1 reopened\n"
     asked = [json.loads(line) for line in (github / "asked").read_text().splitlines()]
     (created,) = (words for words in asked if words[:2] == ["issue", "create"])
     assert created[created.index("--title") + 1] == "kafka: liveness: stuck"
     assert "floodmark bucket ba9876543210" in created[created.index("--body") + 1]
+    changed = {tuple(words[1:3]): words[-1] for words in asked if words[1] in ("edit", "reopen")}
+    assert changed.keys() == {("edit", "5"), ("reopen", "6")}
+    assert all("times in nightly run 7" in text for text in changed.values())
+
+
+def test_the_action_annotates_what_is_not_valid(tmp_path: Path) -> None:
+    total = {"runs": 2, "verdicts": {"unknown": 2}, "problems": ["50 % idle:\nslow"]}
+    finding = {"bucket": "no-lost, x: y", "sentence": "lost, at 1.5 s.", "run": "store/a"}
+    outcome = {"total": total, "findings": [finding]}
+    (tmp_path / "outcome.json").write_text(json.dumps(outcome))
+    done = python_process.run(STORMS / "report.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "annotations").read_text() == (
+        "::error title=floodmark no-lost%2C x%3A y::lost, at 1.5 s.\n"
+        "::warning title=floodmark storms::2 storms: 2 unknown; 50 %25 idle:%0Aslow\n"
+    )
+
+
+@pytest.mark.parametrize("unknown", ["fail", "pass"])
+@pytest.mark.parametrize("verdict", ["valid", "invalid", "unknown", "not-exercised"])
+def test_the_action_may_pass_what_proved_nothing(
+    verdict: str, unknown: str, tmp_path: Path
+) -> None:
+    *_, script = scripts(read(STORMS / "action.yml"))
+    (tmp_path / "verdict").write_text(verdict)
+    env = {"PATH": os.environ["PATH"], "FLOODMARK_STORE": str(tmp_path), "UNKNOWN": unknown}
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", script], env=env, stdout=subprocess.PIPE, text=True
+    )
+    passes = verdict == "valid" or (verdict != "invalid" and unknown == "pass")
+    assert (done.returncode == 0, done.stdout) == (passes, f"floodmark: {verdict}\n")
 
 
 @pytest.mark.integration
