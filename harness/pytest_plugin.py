@@ -106,10 +106,10 @@ def floodmark_storm(
         seed_given = request.config.getoption("--floodmark-seed")
         if seed is None:
             seed = seed_given if schedule is not None else request.config.stash[_SEED]
-        from harness.runs.limits import Limits
+        from harness.runs.limits import GivenLimits
 
-        given = set(Limits.__struct_fields__) & options.keys()
-        limits = Limits(**{name: options.pop(name) for name in given})
+        given = set(GivenLimits.__struct_fields__) & options.keys()
+        limits = GivenLimits(**{name: options.pop(name) for name in given})
         wanted = {
             "system": _place_of(system),
             "settings": dict(settings or {}),

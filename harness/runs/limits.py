@@ -1,4 +1,4 @@
-"""Limits that a user sets on the availability of a run: `--max-gap` and `--p99`.
+"""GivenLimits that a user sets on the availability of a run: `--max-gap` and `--p99`.
 
 They are no part of the verdict, which is about what a system promises; they change the exit code of
 a valid run."""
@@ -17,29 +17,35 @@ from harness.formats.options import WEEK_S
 EXIT_OVER: Final = 1
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class GivenLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The longest time without an acknowledgement, and the longest 99th percentile of the latency
     of acknowledged sends, in seconds; None: no limit."""
 
-    max_gap_s: Annotated[
-        float | None,
-        Meta(
-            gt=0,
-            le=WEEK_S,
-            extra={"unit": "s", "option": "max-gap"},
-            description="Exit with 1 if nothing was acknowledged for longer, such as 5s.",
-        ),
-    ] = None
-    p99_s: Annotated[
-        float | None,
-        Meta(
-            gt=0,
-            le=WEEK_S,
-            extra={"unit": "s", "option": "p99"},
-            description="Exit with 1 if more than one of a hundred acknowledged sends took "
-            "longer, such as 200ms.",
-        ),
-    ] = None
+    max_gap_s: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                le=WEEK_S,
+                extra={"unit": "s", "option": "max-gap"},
+                description="Exit with 1 if nothing was acknowledged for longer, such as 5s.",
+            ),
+        ]
+        | None
+    ) = None
+    p99_s: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                le=WEEK_S,
+                extra={"unit": "s", "option": "p99"},
+                description="Exit with 1 if more than one of a hundred acknowledged sends took "
+                "longer, such as 200ms.",
+            ),
+        ]
+        | None
+    ) = None
 
     def broken_by(self, result: RunResult) -> list[str]:
         """Return a sentence for each limit that a valid run exceeds, or that cannot be checked

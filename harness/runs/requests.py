@@ -23,7 +23,7 @@ from harness.formats.options import (
     SystemOfFolder,
     SystemSettings,
 )
-from harness.runs.limits import Limits
+from harness.runs.limits import GivenLimits
 from nemesis.formats.cluster_spec import (
     BatchSize,
     ClientCount,
@@ -169,7 +169,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(description="Do not repeat a failed run under a correct protocol for comparison."),
     ] = True
-    limits: Limits = Limits()
+    limits: GivenLimits = GivenLimits()
     spark: OnSpark = True
     quiet: Quiet = False
     json: Json = False
@@ -211,7 +211,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
             extra=READABLE,
         ),
     ] = None
-    limits: Limits = Limits()
+    limits: GivenLimits = GivenLimits()
     report: Annotated[bool, Meta(description="Do not build the page of a failed run.")] = True
 
 
