@@ -76,23 +76,29 @@ def _of_partition(
     if not partition:
         rng.shuffle(names)
     for name in names:
-        match role:
-            case "leader":
-                found = [view.leader(name) or ""]
-            case "follower":
-                found = list(view.followers(name))
-            case "another-follower":
-                found = [node for node in view.followers(name) if node not in busy]
-            case "isr":
-                found = list(view.isr(name))
-            case "followers":
-                found = list(view.followers(name))
-            case _:
-                found = list(view.lagging(name))
+        found = _with_role(role, name, view, among, busy)
         found = sorted((node for node in found if node in among), key=node_order)
         if found:
             return (found if role in ("isr", "followers") else [rng.choice(found)]), name
     return [], ""
+
+
+def _with_role(
+    role: str, name: str, view: ClusterView, among: Collection[str], busy: Collection[str]
+) -> Collection[str]:
+    """Return the nodes with a role in a partition. Without leaders, any node may have it."""
+    match role:
+        case "isr":
+            return view.isr(name)
+        case "lagging":
+            return view.lagging(name)
+        case "leader" | "followers" if view.leaderless:
+            nodes = sorted(view.isr(name) or among, key=node_order)
+            return nodes[role == "followers" :]
+        case "leader":
+            return [view.leader(name) or ""]
+    nodes = sorted(view.isr(name) or among) if view.leaderless else list(view.followers(name))
+    return [node for node in nodes if role != "another-follower" or node not in busy]
 
 
 def _of_cluster(

@@ -170,7 +170,7 @@ def _back_ms(folder: Path) -> float:
     for line in faults:
         if line["action"] == "heal" and line["fault"] == 0 and line["nodes"]:
             node, since_us = line["nodes"][0], line["t_us"]
-            seen = (each for each in probes if each["event"] == "isr" and each["t_us"] > since_us)
+            seen = (each for each in probes if "isr" in each and each["t_us"] > since_us)
             return next((e["t_us"] - since_us for e in seen if node in e["isr"]), 0) / 1000
     return 0.0
 

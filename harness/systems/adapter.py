@@ -238,6 +238,12 @@ class Adapter:
     refuses_root: ClassVar[bool] = False
     """Return whether the servers refuse to run as root, or drop its rights: then they see the user
     1000, to whom their folder belongs."""
+    links_needed: ClassVar[str] = ""
+    """The only form of links on which link faults reach all connections: "kernel" for nodes that
+    tell each other where they listen, and cannot advertise another address."""
+    restarts: ClassVar[bool] = False
+    """Return whether a node that ends by itself is started again a second later, as by an init
+    system; for servers that end on purpose when they cannot go on."""
     stop_codes: ClassVar[tuple[int, ...]] = (0, -15, 143)
     """Exit codes of a node that was asked to end (SIGTERM)."""
     changes: ClassVar[tuple[str, ...]] = ()
@@ -260,6 +266,8 @@ class Adapter:
         self.setting = dict(settings)
         self.resources = ExitStack()
         """What `create` and `probe` keep open: entered here, it is closed with the cluster."""
+        self.reads_to_the_end = False
+        """Return whether the final reads have begun: `read` may then wait for the last records."""
 
     # -- a node
 
@@ -350,6 +358,10 @@ class Adapter:
         """Return some records from `offset` on; none at the end of the log."""
         raise NotImplementedError
 
+    def begin_final_reads(self) -> None:
+        """Note that the final reads begin."""
+        self.reads_to_the_end = True
+
     async def close(self, connection: Any) -> None:
         """Close a connection; by default call its `aclose` or `close`."""
         end = getattr(connection, "aclose", None) or getattr(connection, "close", None)
@@ -392,6 +404,11 @@ class Adapter:
         the partition. It is used to aim faults, for the page, and to know which
         faults hit a node that served."""
         return {}
+
+    def ready(self, me: Node) -> Awaitable[bool] | bool:
+        """Return whether this node takes part and has all records, in a system without leaders. It
+        takes the place of `probe`; a role such as `leader:log-0` is then any node that is ready."""
+        raise NotImplementedError
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:
         """Return the part of the log on a stopped node's disk that the node takes as committed.
@@ -451,6 +468,11 @@ class Adapter:
     def probes(cls) -> bool:
         """Return whether the adapter has a `probe`."""
         return cls.probe is not Adapter.probe
+
+    @classmethod
+    def tells_ready(cls) -> bool:
+        """Return whether the adapter has `ready`."""
+        return cls.ready is not Adapter.ready
 
     @classmethod
     def has_groups(cls) -> bool:

@@ -22,6 +22,8 @@ from node.formats.errors import FloodmarkError
 
 RETRANSMIT_MS: Final = 1000
 _TABLE: Final = "floodmark"
+_NETS: Final = ("10.213", "10.214")
+"""The networks of brokers and of voters."""
 _VERDICTS: Final = {
     "drop": ("", "drop"),
     # The resets that this rule sends pass here too.
@@ -131,7 +133,8 @@ class KernelLinks:
                 [ip, "-batch", "-"], f"addr add {near}/24 dev {name}\nlink set {name} up\n"
             )
             commands = f"addr add {far}/24 dev eth0\nlink set eth0 up\nlink set lo up\n"
-            commands += f"route add default via {near}\n"
+            # To no other address: the lookup of a name fails at once.
+            commands += "".join(f"route add {net}.0.0/16 via {near}\n" for net in _NETS)
             namespaces.run([*space.prefix(), ip, "-batch", "-"], commands)
             _bound_retransmission(space.prefix())
         spared = ", ".join(map(str, sorted(spared_ports))) or "0"
@@ -184,7 +187,7 @@ def address(node: str) -> str:
 
 def _addresses(node: str) -> tuple[str, str]:
     """Return the two ends of the cable of a node: the harness's, and the node's."""
-    net = f"10.{214 if node[0] == 'v' else 213}.{int(node[1:])}"
+    net = f"{_NETS[node[0] == 'v']}.{int(node[1:])}"
     return f"{net}.1", f"{net}.2"
 
 

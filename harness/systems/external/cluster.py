@@ -107,7 +107,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             *(self._probed_partitions(), self._running, self._output / "probe.txt"),
         )
         self._answers: AppendOnlyFile | None = None
-        if adapter.probes():
+        self.view.leaderless = not adapter.probes()
+        if self._watched:
             self._answers = self._files.enter_context(closing(folder.append_only(PROBES)))
         self._dumped: list[NodeDump] | None = None
 
@@ -139,8 +140,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
 
     @property
     def tells_in_sync(self) -> bool:
-        """Return whether the adapter's probe names in-sync nodes, or may still do so."""
-        return self._adapter.probes() and not self._never_in_sync
+        """Return whether the adapter names in-sync nodes, or may still do so."""
+        return self._watched and not self._never_in_sync
 
     @property
     def promise(self) -> Promise:
@@ -183,11 +184,10 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             self._start_links()
         for node in (*self.voters, *self._changes.members):
             self.processes.start(node)
-        if self._adapter.probes():
-            self._probe.start()
+        self._probe.start()
         for partition in self._partitions:
             self._create(partition)
-        if self._adapter.probes():
+        if self._watched:
             self._await(self._all_in_sync, IN_SYNC_TIMEOUT_S)
         if self._disks is not None:
             self._disks.synced()
@@ -297,7 +297,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         if self._goes_on:
             self.processes.reap()
             running = all(self._running(node) for node in (*self.voters, *self._changes.members))
-            whole = running and (not self._adapter.probes() or self._all_in_sync())
+            whole = running and (not self._watched or self._all_in_sync())
             self.is_healthy = whole and not self.processes.unexpected and not self.problems
             self._suspensions.end()
         else:
@@ -312,6 +312,11 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         shutil.rmtree(self._home.path, ignore_errors=True)
 
     # -- inside
+
+    @property
+    def _watched(self) -> bool:
+        """Return whether the nodes are asked who is in sync."""
+        return self._adapter.probes() or self._adapter.tells_ready()
 
     @property
     def _reads_logs(self) -> bool:
@@ -397,7 +402,9 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             raise FloodmarkError(f"{me.folder}: cannot be made: {reason(error)}") from None
         command = self._ask("command", self._adapter.command, me, others)
         if command and all(isinstance(each, list | tuple) and each for each in command):
-            command = several.command_line(command)
+            command = several.command_line(command, again=self._adapter.restarts)
+        elif self._adapter.restarts:
+            command = several.command_line([command], again=True)
         if isinstance(command, str) or not all(isinstance(word, str) for word in command):
             raise FloodmarkError(
                 f"system '{self._name}': command must return a list of words, not {command!r}"

@@ -51,6 +51,9 @@ class Probe:
         self._answers: queue.Queue[tuple[str, int, Any]] = queue.Queue(MAX_WAITING)
         self._closed = threading.Event()
         self._memory = _Memory()
+        self._ready: dict[str, int] = {}
+        """The process of each node that said that it is ready."""
+        self._last_ready = Roles()
         self.led: set[str] = set()
         """The partitions whose leader an answer told."""
         self.names_in_sync = False
@@ -59,8 +62,10 @@ class Probe:
     def start(self) -> None:
         """Start the threads."""
         for name in [name for name, node in self._nodes.items() if not node.is_voter]:
-            asks = [self._probe, self._ask_members]
-            for ask in asks if self._adapter.changes else asks[:1]:
+            asks = [self._probe] * self._adapter.probes()
+            asks += [self._ask_ready] * self._adapter.tells_ready()
+            asks += [self._ask_members] * bool(self._adapter.changes)
+            for ask in asks:
                 watch = partial(self._watch, name, ask)
                 threading.Thread(target=watch, daemon=True, name=f"probe-{name}").start()
 
@@ -76,9 +81,25 @@ class Probe:
                 node, incarnation, answer = self._answers.get_nowait()
             except queue.Empty:
                 break
-            if incarnation == self._is_running(node):
+            if isinstance(answer, bool):
+                self._ready[node] = incarnation * answer
+            elif incarnation == self._is_running(node):
                 found += self._memory.take(node, incarnation, self.understood(answer))
-        return found
+        return [*found, *self._readiness()] if self._adapter.tells_ready() else found
+
+    def _readiness(self) -> Iterator[TraceEvent]:
+        """Yield trace events if other nodes are ready than before."""
+        running = {node: self._is_running(node) for node in self._ready}
+        ready = tuple(
+            sorted(n for n, number in self._ready.items() if number and number == running[n])
+        )
+        roles = Roles(in_sync=ready, replicas=tuple(self._members()))
+        if not ready or roles == self._last_ready:
+            return
+        self._last_ready, self.names_in_sync = roles, True
+        for partition in self._partitions:
+            about = {"t_us": now_us(), "node": ready[0], "incarnation": running[ready[0]]}
+            yield about | _partition(partition, "", 0, roles)
 
     def _watch(self, name: str, ask: Callable[[Node, int], None]) -> None:
         while not self._closed.wait(EVERY_S):
@@ -94,6 +115,14 @@ class Probe:
         answer = awaited(self._adapter.probe(node))
         with contextlib.suppress(queue.Full):
             self._answers.put_nowait((node.name, incarnation, answer))
+
+    def _ask_ready(self, node: Node, incarnation: int) -> None:
+        answer = False
+        try:
+            answer = awaited(self._adapter.ready(node)) is True
+        finally:
+            with contextlib.suppress(queue.Full):
+                self._answers.put_nowait((node.name, incarnation, answer))
 
     def _ask_members(self, node: Node, incarnation: int) -> None:
         answer = awaited(self._adapter.members(node))
@@ -192,7 +221,7 @@ def _role(partition: str, role: str, leader: str | None, epoch: int) -> TraceEve
 
 
 def _partition(partition: str, leader: str, epoch: int, roles: Roles) -> TraceEvent:
-    led = {"leader": leader, "leader_epoch": epoch, "partition_epoch": 0}
+    led = {"leader": leader, "leader_epoch": epoch, "partition_epoch": 0 if leader else now_us()}
     isr = {"isr": list(roles.in_sync), "elr": [], "last_known_elr": []}
     moves = {"unclean": False, "adding": [], "removing": [], "min_isr": 1}
     replicas = {"replicas": list(roles.replicas)}

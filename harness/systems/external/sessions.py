@@ -214,6 +214,7 @@ class Sessions:
     def read_everything(self) -> None:
         """Read every partition with new clients, from 0 to the end of the acknowledged records."""
         self._reading = False
+        self._adapter.begin_final_reads()
         if self._members is not None:
             self._members.working = False
         names = self._factory.cluster.partition_names()

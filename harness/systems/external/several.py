@@ -1,25 +1,30 @@
 """The processes of a node that has several: `python -I -S several.py + COMMAND.. + COMMAND..`.
 
 The plus stands for ASCII's record separator. Standard library only. The processes form one process
-group. When the first one ends, the others are killed and this process ends in the same way. It
-passes SIGTERM on to all of them, and then each ends in its own time."""
+group. When the first one ends, the others are killed and this process ends in the same way; but if
+the first word is AGAIN, each one that ends is started again. It passes SIGTERM on to all of them,
+and then each ends in its own time."""
 
 import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
 EXIT_NO_COMMAND = 127
 SEPARATOR = "\x1e"
+AGAIN = "again"
+AGAIN_S = 1.0
 
 
-def command_line(commands: Sequence[Sequence[str]]) -> list[str]:
-    """Return the command line of one process that runs all `commands` as one node."""
+def command_line(commands: Sequence[Sequence[str]], *, again: bool = False) -> list[str]:
+    """Return the command line of one process that runs all `commands` as one node; `again`: a
+    process that ends is started again."""
     words = [word for command in commands for word in (SEPARATOR, *command)]
-    return [sys.executable, "-I", "-S", __file__, *words]
+    return [sys.executable, "-I", "-S", __file__, *([AGAIN] if again else []), *words]
 
 
 def _commands(words: list[str]) -> list[list[str]]:
@@ -32,12 +37,12 @@ def _commands(words: list[str]) -> list[list[str]]:
     return found
 
 
-def main(commands: list[list[str]]) -> None:
+def main(commands: list[list[str]], *, again: bool = False) -> None:
     """Run the processes of all `commands` as one node; never return."""
     asked = []
     # A handler, unlike an ignored signal, is not handed on to a program that is executed.
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
-    running = {_start(command) for command in commands}
+    running = {_start(command): command for command in commands}
     status = 0
 
     def pass_on(number: int, frame: object) -> None:
@@ -53,7 +58,14 @@ def main(commands: list[list[str]]) -> None:
         pid, ended = os.wait()
         if pid not in running:
             continue
-        running.discard(pid)
+        command = running.pop(pid)
+        if again and not asked:
+            code = os.waitstatus_to_exitcode(ended)
+            os.write(2, f"{command[0]} ended with code {code}, and is started again\n".encode())
+            time.sleep(AGAIN_S)
+            if not asked:
+                running[_start(command)] = command
+                continue
         status = status or ended
         if not asked:
             for other in running:
@@ -87,4 +99,5 @@ def _end_like(status: int) -> None:
 
 
 if __name__ == "__main__":
-    main(_commands(sys.argv[1:]))
+    given = sys.argv[1:]
+    main(_commands(given[given[0] == AGAIN :]), again=given[0] == AGAIN)

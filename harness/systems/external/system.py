@@ -41,7 +41,7 @@ class ExternalSystem(System):
     """A third-party system, through its adapter."""
 
     unused = _OURS
-    link_forms = (*ABILITIES, NO_LINKS)
+    link_forms: tuple[str, ...] = (*ABILITIES, NO_LINKS)
     disk_forms: tuple[str, ...] = (PLAIN, USER_SPACE)
 
     def __init__(self, place: str, adapter: type[Adapter], given: Mapping[str, str]) -> None:
@@ -55,6 +55,8 @@ class ExternalSystem(System):
         self.needs = adapter.needs
         self.restart_ms = adapter.restart_ms
         self.keeper: ClusterKeeper | None = None
+        if adapter.links_needed:
+            self.link_forms = (adapter.links_needed, NO_LINKS)
         if adapter.unsynced:
             self.disk_forms = (PLAIN, USER_SPACE, DECLARED)
 
