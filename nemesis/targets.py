@@ -86,18 +86,19 @@ def _of_partition(
 def _with_role(
     role: str, name: str, view: ClusterView, among: Collection[str], busy: Collection[str]
 ) -> Collection[str]:
-    """Return the nodes with a role in a partition. Without leaders, any node may have it."""
+    """Return the nodes with a role in a partition. Without leaders any node may have it, and one
+    that is ready leads."""
+    ready = [node for node in view.isr(name) if node in among]
     match role:
         case "isr":
-            return view.isr(name)
+            return ready
         case "lagging":
             return view.lagging(name)
-        case "leader" | "followers" if view.leaderless:
-            nodes = sorted(view.isr(name) or among, key=node_order)
-            return nodes[role == "followers" :]
         case "leader":
-            return [view.leader(name) or ""]
-    nodes = sorted(view.isr(name) or among) if view.leaderless else list(view.followers(name))
+            return (ready or among) if view.leaderless else [view.leader(name) or ""]
+        case "followers" if view.leaderless:
+            return sorted(ready, key=node_order)[1:]
+    nodes = among if view.leaderless else view.followers(name)
     return [node for node in nodes if role != "another-follower" or node not in busy]
 
 

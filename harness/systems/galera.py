@@ -70,7 +70,12 @@ class Galera(adapter.Adapter):
         ),
     )
     listens, refuses_root, links_needed = ("client", "group", "ist", "sst"), True, "kernel"
-    changes, fresh_identity = ("join", "leave", "replace"), False
+    faults = (
+        *("kill", "power-cut", "pause", "resume", "cut", "isolate", "bridge", "ring", "delay"),
+        *("stall", "slow", "reset", "half-open", "syscall", "join", "upgrade", "downgrade"),
+    )
+    changes, fresh_identity = ("join", "upgrade", "downgrade"), False
+    upgrades = (("10.6", "10.11"), ("10.11", "11.4"), ("11.4", "11.8"))
     restarts = True
     failover_ms, restart_ms, recovery_ms, change_ms = 6000, 8000, 40_000, 10_000
 
@@ -153,7 +158,8 @@ class Galera(adapter.Adapter):
 
     def members(self, me: Node) -> Members:
         with self.session(me, 1) as here:
-            return Members(frozenset(self.status(here)["wsrep_incoming_addresses"].split(",")))
+            names = self.status(here)["wsrep_incoming_addresses"].split(",")
+            return Members(frozenset(names), ask(here, "SELECT version()")[0][0])
 
     def change(
         self, nodes: Sequence[Node], want: Sequence[Node], partition: str, copies: int
