@@ -41,6 +41,15 @@ Budget = Annotated[
     ),
 ]
 """Seconds, which a person writes as 90s, 15m or 1h30m."""
+Consumers = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=1000,
+        description="Of a system: how many clients read during a storm.",
+        extra={"about": "real processes"},
+    ),
+]
 Jobs = Annotated[
     int,
     Meta(

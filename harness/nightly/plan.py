@@ -69,9 +69,9 @@ def with_whole_budget(request: NightlyRequest) -> NightlyRequest:
     return msgspec.structs.replace(request, systems=request.systems_only, systems_share=share)
 
 
-def systems_of(text: str | None) -> tuple[StormSubject, ...]:
+def systems_of(text: str | None, consumers: int = 1) -> tuple[StormSubject, ...]:
     """Return the systems and settings that `--systems` names, as in
-    `nats,nats+server=DIR/nats-server,redis+wait=2`. Raises UsageError."""
+    `nats,nats+server=DIR/nats-server,redis+wait=2`, each with `consumers`. Raises UsageError."""
     found: list[StormSubject] = []
     if text is None:
         return ()
@@ -84,7 +84,7 @@ def systems_of(text: str | None) -> tuple[StormSubject, ...]:
                 f"--systems names '{name}', but a nightly run tests it anyway; leave it out"
             )
         system.version()
-        found.append(StormSubject(system=name, settings=settings))
+        found.append(StormSubject(system=name, settings=settings, consumers=consumers))
     if not found:
         raise UsageError(
             "--systems is empty; name at least one system, such as nats, or leave the option out"

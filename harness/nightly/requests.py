@@ -12,6 +12,7 @@ from harness.formats.options import (
     READABLE,
     WRITABLE_FILE,
     Budget,
+    Consumers,
     Jobs,
     Json,
     Quiet,
@@ -64,6 +65,7 @@ class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
             extra=READABLE,
         ),
     ] = None
+    consumers: Consumers = 1
     rows: Annotated[
         bool,
         Meta(description="Also run what docs/systems says of third-party systems, row by row."),

@@ -12,6 +12,7 @@ from harness.formats.options import (
     READABLE,
     Budget,
     Bugs,
+    Consumers,
     Jobs,
     Json,
     OnlyBugs,
@@ -80,6 +81,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(description="Of a system: what stands between its nodes, as for `run`.", extra=REAL),
     ] = None
+    consumers: Consumers = 1
     seed: Seed = 0
     budget_s: Annotated[
         Budget,

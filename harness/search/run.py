@@ -116,6 +116,7 @@ def subject_of(request: SearchRequest) -> Subject:
             faults=request.faults,
             disks=request.disks or "any",
             links=request.links,
+            consumers=request.consumers,
         )
     return SimulatedSubject(
         protocol=protocols.protocol(request.protocol or "kafka").name,
@@ -164,6 +165,7 @@ def storm_subject(
     faults: str = "",
     disks: str = "any",
     links: str | None = None,
+    consumers: int = 1,
 ) -> StormSubject:
     """Return the system to search, with its settings. Raises UsageError if it cannot be."""
     found = registry.find(system, settings)
@@ -179,6 +181,7 @@ def storm_subject(
         links=found.link_form(links or None),
         kinds=fault_kinds(faults),
         disks=cast("Disks", disks),
+        consumers=consumers,
     )
     found.check_kinds(subject.kinds)
     StormGenerator(subject, found, 0)

@@ -54,6 +54,7 @@ class StormGenerator:
         self._system = system
         self._seed = seed
         self._disks = subject.disks
+        self._consumers = subject.consumers
         links = system.link_form(subject.links or None)
         self._links = system.link_abilities(links)
         possible = self._possible(subject.kinds)
@@ -66,7 +67,7 @@ class StormGenerator:
         system = self._system
         partitions = rng.choice(_PARTITIONS)
         cluster = system.complete(Cluster(partitions=partitions))
-        workload = system.workload(replace(USUAL, seed=seed))
+        workload = system.workload(replace(USUAL, seed=seed, consumers=self._consumers))
         parts = StormParts(
             cluster=cluster,
             workload=workload,

@@ -61,8 +61,8 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
     """A system to search on real processes, by its name. `settings` are the given settings, `links`
     is what stands between the nodes, `disk` the form of their disks ("": the usual one). `kinds`
     are the kinds of faults (empty: all that it can take), `disks` is how many nodes may lose data
-    (none, one, any). With `loss`, the code of a known loss, only failures that show it count as
-    alike."""
+    (none, one, any), `consumers` how many clients read during a storm. With `loss`, the code of a
+    known loss, only failures that show it count as alike."""
 
     system: str
     settings: dict[str, str] = {}
@@ -71,6 +71,7 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     disks: Disks = "any"
     loss: str = ""
+    consumers: int = 1
     generator: ClassVar[int] = STORMS_VERSION
     chunk: ClassVar[int] = 1
     most_runs: ClassVar[int] = RUNS

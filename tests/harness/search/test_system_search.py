@@ -102,6 +102,11 @@ class TestDrawing:
             assert (first.at_ms or 0) + (first.for_ms or 0) < (second.at_ms or 0)
             assert {f.on for f in rest if f.what == "bit-flip"} <= {first.on}
 
+    def test_it_has_the_consumers_that_are_asked_for(self) -> None:
+        subject = StormSubject(system=TRIAL, consumers=3)
+        storm = StormGenerator(subject, registry.find(TRIAL), 1).draw(0).schedule
+        assert (storm.workload.clients, storm.workload.consumers) == (5, 3)
+
     def test_a_fault_that_has_no_target_is_aimed_at_nobody(self) -> None:
         generator = storms(kinds=("kill", "ring"))
         drawn = [generator.draw(n) for n in ANY_STORMS]

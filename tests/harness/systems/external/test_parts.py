@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -30,8 +31,9 @@ from harness.systems.external.system import ExternalSystem
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
 from harness.systems.node_processes import ExpectedExits, last_lines
-from nemesis.formats.schedule import Schedule
+from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.strace import Tracers
+from nemesis.targets import resolve
 from nemesis.view import ClusterView
 from nemesis.world import DiskDamage, DiskFails
 from node.formats import trace
@@ -207,6 +209,19 @@ def test_a_node_ends_when_any_of_its_processes_does(
     nodes.close()
     assert [(who, how) for who, how, _ in ends(tmp_path)] == [(by, code)]
     assert words in last_lines(tmp_path / "n1.txt")
+
+
+@pytest.mark.integration
+def test_a_process_that_ends_by_itself_is_started_again(tmp_path: Path) -> None:
+    stays = "trap 'exit 0' TERM; echo stays; while :; do sleep 0.05; done"
+    once = f"cd {tmp_path}; if [ -e flag ]; then {stays}; fi; touch flag; exit 3"
+    nodes = started(tmp_path, several.command_line([shell(once)], again=True))
+    until(said(tmp_path, "stays"))
+    nodes.ask_to_stop("n1")
+    nodes.await_stop("n1")
+    nodes.close()
+    assert "sh ended with code 3, and is started again" in (tmp_path / "n1.txt").read_text()
+    assert ends(tmp_path) == [("stop", 0, True)]
 
 
 @pytest.mark.integration
@@ -428,6 +443,34 @@ def test_a_probe_may_be_async(prefix: str, tmp_path: Path) -> None:
     made.close()
 
 
+def test_nodes_without_a_leader_say_that_they_are_ready(tmp_path: Path) -> None:
+    class Equals(trial_adapters.Trial):
+        def ready(self, me: Node) -> bool:
+            return me.name in ready
+
+    nodes = {name: Node(name, Path(), {}, {}) for name in ("n1", "n2", "n3")}
+    ready, running, view = {"n2"}, dict.fromkeys(nodes, 1), ClusterView()
+    adapter = Equals({"broken": "", "speed": ""})
+    of = (adapter, nodes, lambda: tuple(nodes), ("log-0",), running.__getitem__)
+    made, view.leaderless = Probe(*of, tmp_path / "probe.txt"), True
+
+    def found(*roles: str, busy: tuple[str, ...] = ()) -> list[str]:
+        for node in nodes.values():
+            made._ask_ready(node, 1)
+        for event in made.events():
+            view.observe(event)
+        asked = (view, Cluster(), Random(1), nodes)
+        return [" ".join(resolve(f"{r}:log-0", *asked, busy=busy).nodes) for r in roles]
+
+    assert found("leader", "isr", "lagging", "followers") == ["n2", "n2", "n1", ""]
+    assert found("another-follower", busy=("n1", "n2")) == ["n3"]
+    ready.update(nodes)
+    assert found("isr", "followers", "lagging") == ["n1 n2 n3", "n2 n3", ""]
+    assert made.names_in_sync
+    running["n3"] = 2
+    assert found("isr") == ["n1 n2"], "its new process has not said so yet"
+
+
 def test_a_version_is_read_in_the_name_of_a_file(tmp_path: Path) -> None:
     class Released(Adapter):
         release = r"libs/kafka_[\d.]+-([\d.]+)\.jar"
@@ -516,9 +559,10 @@ MOST_LINES = {
     "Redis": 137,
     "RedisStreams": 145,
     "Postgres": 106,
+    "Galera": 177,
 }
 """Of adapters with more: RabbitMQ's has the discovery of nodes, in Erlang, and both it and
-Liftbridge's read segments;
+Liftbridge's read segments; Galera's has the script of its unit of systemd;
 Kafka's serves two generations of its protocol, the others change members or versions, and NATS and
 Redis Streams have groups of consumers."""
 
