@@ -47,7 +47,7 @@ OPENS: Final = {
     "harness/systems/floodmark/trace_tail.py": NODE,
     "harness/systems/node_processes.py": NODE,
     "harness/systems/ports.py": HOST,
-    **{f"harness/systems/{name}.py": SYSTEM for name in ("kafka", "liftbridge", "nats")},
+    **{f"harness/systems/{name}.py": SYSTEM for name in ("galera", "kafka", "liftbridge", "nats")},
     "harness/systems/pysyncobj.py": SYSTEM,
     **{f"harness/systems/{name}.py": SYSTEM for name in ("rabbitmq", "redis")},
     "nemesis/disk/*.py": DISK,

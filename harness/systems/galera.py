@@ -11,8 +11,8 @@ from pymysql.connections import Connection
 from harness.systems import adapter
 from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Refused
 
-WORDS = "a transaction is committed on all nodes, or on none"
-PAGE = "https://mariadb.com/docs/galera-cluster/readme/about-galera-replication"
+WORDS = "committed on all nodes (or fail on all) before the client receives a success confirmation"
+PAGE = "https://mariadb.com/docs/galera-cluster/galera-cluster-quickstart-guides"
 CONFIG = """
 skip_name_resolve
 skip_grant_tables
