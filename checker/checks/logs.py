@@ -176,21 +176,31 @@ def _report(group: Group, name: str, facts: LogHeads | Batches, rows: I64, messa
 def _cache_mismatch(log: Batches, cache: EpochEntries, log_start: int) -> str | None:
     """Return how the epoch cache differs from one recomputed from the batches, or None. A leader
     enters its epoch before it has a record in it (KAFKA-7415), so entries at the end of the log
-    need no batch. For a deleted head the cache may keep the epoch of its last record, at that
-    offset; the first batch may be of the same epoch."""
-    stamped = log.take(log.epoch >= 0)
-    if not len(stamped) or not len(cache):
+    need no batch. A batch without an epoch is damaged, or of a message format that has none: that
+    clears the cache."""
+    if not (log.epoch >= 0).any() or not len(cache):
         return None
+    wrong = _differs(log.take(log.epoch >= 0), int(log.end[-1]), cache, log_start)
+    bare = np.flatnonzero(log.epoch < 0)
+    if wrong and len(bare):
+        later = log.take(np.arange(bare[-1] + 1, len(log)))
+        wrong = wrong if _differs(later, int(log.end[-1]), cache, log_start) else None
+    return wrong
+
+
+def _differs(stamped: Batches, leo: int, cache: EpochEntries, log_start: int) -> str | None:
+    """Return how the epoch cache differs from one recomputed from these batches, or None. For a
+    deleted head the cache may keep the epoch of its last record, at that offset; the first batch
+    may be of the same epoch."""
     starts = first_of(stamped.epoch)
     due = list(zip(stamped.epoch[starts].tolist(), stamped.offset[starts].tolist(), strict=True))
-    leo = int(log.end[-1])
     kept = [
         (epoch, start)
         for epoch, start in zip(cache.epoch.tolist(), cache.start.tolist(), strict=True)
         if start < leo
     ]
     if kept and kept[0][1] == log_start - 1:
-        if due[0][0] == kept[0][0]:
+        if due and due[0][0] == kept[0][0]:
             del due[0]
         del kept[0]
     if kept == due:

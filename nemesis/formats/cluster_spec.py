@@ -61,7 +61,8 @@ class Cluster(Strict, frozen=True, kw_only=True):
     `fetch_max_bytes` of a partition at once, and get at least one batch (Kafka:
     `replica.fetch.max.bytes`). A disk in user space writes back data that is `write_back_ms` old
     (Linux: `dirty_expire_centisecs`), and all data that it has when the storm begins; 0: it does
-    neither."""
+    neither. Without `record_epochs` brokers of `high-watermark` write the message format before
+    KIP-101, in which records have no leader epoch."""
 
     protocol: str = "kafka"
     brokers: NodeCount = 3
@@ -76,6 +77,7 @@ class Cluster(Strict, frozen=True, kw_only=True):
     fetch_max_bytes: FetchBytes = DEFAULT_FETCH_BYTES
     write_back_ms: Milliseconds = 30_000
     unclean_election: bool = False
+    record_epochs: bool = True
     bugs: tuple[str, ...] = ()
     timings: Timings = Timings()
 

@@ -84,7 +84,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     `incarnation` numbers this node's processes from 1. `flush_interval_ms` is the time between
     flushes of deferred writes; 0: each turn's writes are synced. A leader keeps `retention_records`
     committed records and may delete older ones (0: keeps all). A follower's fetch asks for at most
-    `fetch_max_bytes` of a partition."""
+    `fetch_max_bytes` of a partition. Without `record_epochs` a protocol that knows no leader epochs
+    writes records without them."""
 
     node: str
     voters: tuple[str, ...]
@@ -96,4 +97,5 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     retention_records: int = 0
     fetch_max_bytes: int = DEFAULT_FETCH_BYTES
     unclean_election: bool = False
+    record_epochs: bool = True
     timings: Timings = Timings()

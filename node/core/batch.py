@@ -29,6 +29,8 @@ BATCH_VERSION: Final = 1
 IDEMPOTENT_VERSION: Final = 2
 CONTROL_BIT: Final = 0x80
 HEADER: Final = struct.Struct(">qiBIII")
+NO_EPOCH: Final = -1
+"""The leader epoch of a batch in the message format before KIP-101."""
 _HEADER_BYTES: Final = HEADER.size
 _COUNT: Final = struct.Struct(">I")
 _STAMP: Final = struct.Struct(">qi")
@@ -159,7 +161,7 @@ def _split(data: bytes, check_crc: bool) -> tuple[BatchView, ...]:
         fits = records >= 0 and length <= MAX_PAYLOAD and end <= size
         if not fits or not 1 <= count <= max(1, records):
             raise WireError(f"a batch of {count} records in {length} bytes does not fit its data")
-        if epoch < 0 or not 0 <= base <= MAX_OFFSET:
+        if epoch < NO_EPOCH or not 0 <= base <= MAX_OFFSET:
             raise WireError(f"batch with offset {base} and leader epoch {epoch}: out of range")
         whole = data if position == 0 and end == size else data[position:end]
         if check_crc and crc != _crc(version, count, whole[_HEADER_BYTES:]):

@@ -77,7 +77,10 @@ class Broker:
 
     def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
         self.ctx = ctx = Context(config, storage, bugs.parse(config.bugs), jitter, now_us)
-        self.protocol = bugs.apply_bugs(protocol.protocol(config.protocol), ctx.bugs)
+        rules = protocol.in_format(
+            protocol.protocol(config.protocol), record_epochs=config.record_epochs
+        )
+        self.protocol = bugs.apply_bugs(rules, ctx.bugs)
         timings = config.timings
         idle.check(self.protocol, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
         self.replicas: dict[str, Replica] = {}

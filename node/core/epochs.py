@@ -41,8 +41,11 @@ class EpochCache:
     def note(self, epoch: int, start: int) -> bool:
         """Enter `epoch`, whose first record will be at `start`. Return whether an entry changed.
         Entries that start at or above `start` have no record (their leader wrote nothing) and are
-        dropped."""
-        changed = self.truncate(start)
+        dropped. A record without an epoch (-1) drops all: an end that the cache names may lie
+        before records of unknown epochs, so the log is cut by high watermark, as in Kafka."""
+        changed = self.truncate(start if epoch >= 0 else 0)
+        if epoch < 0:
+            return changed
         if self._epochs and epoch <= self._epochs[-1]:
             assert epoch == self._epochs[-1], (epoch, start, self.entries())
             return changed
@@ -61,11 +64,11 @@ class EpochCache:
 
     def begin_at(self, start: int, epoch: int) -> None:
         """Drop the entries of deleted records, those below `start`; the last of them had `epoch`,
-        which is kept with `start` - 1. So lookups of older epochs end below the start, where no
-        fetch can go."""
+        which is kept with `start` - 1 (-1: none is). So lookups of older epochs end below the
+        start, where no fetch can go."""
         below = bisect_left(self._starts, start)
-        self._epochs[:below] = [epoch]
-        self._starts[:below] = [start - 1]
+        self._epochs[:below] = [epoch] if epoch >= 0 else []
+        self._starts[:below] = [start - 1] if epoch >= 0 else []
 
     def end_of(self, epoch: int, leo: int) -> EpochEnd:
         """Return the end of `epoch` in this log, whose log end is `leo`, by the rules of

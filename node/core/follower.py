@@ -51,7 +51,7 @@ def prepare(ctx: Context, r: Replica) -> None:
     if r.log.damage is not None:
         _repair(ctx, r)
     r.fetching.asking = truncation.epoch_to_ask(r)
-    if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.log.leo:
+    if truncation.cuts_unasked(r) and r.hw < r.log.leo:
         truncate(ctx, r, r.hw, "own-high-watermark")
 
 

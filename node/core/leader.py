@@ -32,7 +32,7 @@ def begin(ctx: Context, r: Replica) -> None:
     r.role = "leader"
     r.leso = r.log.leo
     r.led_since_us = ctx.now_us
-    if not r.bugs.lazy_epoch_cache:
+    if r.protocol.epochs_in_records and not r.bugs.lazy_epoch_cache:
         r.log.begin_epoch(r.leader_epoch)
     assert not r.peers or r.bugs.keep_peer_state, r.partition
     r.pending_alter = None
@@ -138,7 +138,8 @@ def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
     Return its base offset and end. In a turn with more messages they are answered after the last
     one."""
     retention.at_append(ctx, r)
-    one = r.log.append_as_leader(body, r.leader_epoch)
+    epoch = r.leader_epoch if r.protocol.epochs_in_records else batches.NO_EPOCH
+    one = r.log.append_as_leader(body, epoch)
     if one.produced is not None:
         r.producers.note(one.produced, one.base_offset, one.end)
     ctx.trace(
@@ -146,7 +147,7 @@ def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
         r.partition,
         base_offset=one.base_offset,
         leo=one.end,
-        leader_epoch=one.epoch,
+        leader_epoch=r.leader_epoch,
         hash=r.log.chain.hex(),
         role="leader",
     )

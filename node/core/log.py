@@ -3,8 +3,8 @@
 The module knows storage and batches, and nothing of roles, peers or high watermarks. The index
 (where each batch starts and ends) is in memory, the bytes are in storage.
 
-Invariants: batches are contiguous, start <= ... <= leo; epochs never fall along the log; chains[i]
-is the prefix hash at the end of batch i."""
+Invariants: batches are contiguous, start <= ... <= leo; epochs never fall along the log, where
+batches have one; chains[i] is the prefix hash at the end of batch i."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Log:
         for one in fetched:
             if one.base_offset != leo:
                 raise WireError(f"{self.partition}: batch at {one.base_offset}, but log end {leo}")
-            if one.epoch < epoch:
+            if 0 <= one.epoch < epoch:
                 raise WireError(f"{self.partition}: epoch {one.epoch} at {leo} follows {epoch}")
             if one.epoch > MAX_EPOCH or one.end > MAX_OFFSET:
                 raise WireError(f"{self.partition}: epoch {one.epoch} or end {one.end} too large")
@@ -256,7 +256,7 @@ class Log:
             return ""
         if stored.base_offset != self.leo and not self._holes:
             return f"records are missing before the next batch, at {stored.base_offset}"
-        if stored.epoch < self.last_epoch or stored.epoch < 0:
+        if stored.epoch < self.last_epoch and stored.epoch != batches.NO_EPOCH:
             return f"leader epoch {stored.epoch} after {self.last_epoch}"
         data = self._storage.read(self.partition, stored.base_offset)
         before = self._chain_before(len(self._ends))
@@ -300,7 +300,7 @@ class Log:
 
     def _append(self, one: BatchView) -> None:
         assert one.base_offset == self.leo, (one.base_offset, self.leo)
-        assert one.epoch >= self.last_epoch, (one.epoch, self.last_epoch)
+        assert one.epoch >= self.last_epoch or one.epoch < 0, (one.epoch, self.last_epoch)
         chain = batches.chain(self.chain, one)
         self._storage.append(self.partition, one.base_offset, chain, one.data, durable=self.durable)
         if self._index(one.base_offset, one.end, one.epoch, len(one.data), chain):

@@ -102,6 +102,8 @@ class Protocol:
     `hw_only_rises`: no replica's high watermark ever falls; a node that is asked to cut below its
     own stops, as in KRaft. `falls_back_after`: a follower whose question about an epoch's end
     failed, or was not answered, so many times cuts to its own high watermark; 0: it asks on.
+    `epochs_in_records`: leaders stamp records with their leader epoch; the message format before
+    KIP-101 has no place for one.
 
     If a majority commits, each field below is Raft's rule as False, and a literal reading of the
     high-water mark pattern as True. `counts_old_terms`: records of earlier terms commit by counting
@@ -129,6 +131,7 @@ class Protocol:
     clean_only: bool = False
     hw_only_rises: bool = False
     falls_back_after: int = 0
+    epochs_in_records: bool = True
     counts_old_terms: bool = False
     half_is_enough: bool = False
     last_index_matches: bool = False
@@ -263,6 +266,13 @@ def protocol(name: str) -> Protocol:
     if found is None:
         raise UsageError(unknown_name("protocol", name, REGISTRY))
     return found
+
+
+def in_format(rules: Protocol, *, record_epochs: bool) -> Protocol:
+    """Return the protocol as its brokers follow it in this message format: those that know leader
+    epochs always write them."""
+    old = not record_epochs and rules.truncation is Truncation.OWN_HW
+    return replace(rules, epochs_in_records=False) if old else rules
 
 
 _EPOCH_END: Final = frozenset(

@@ -5,6 +5,7 @@ The module has all rules but truncate-on-fetch, which is part of every fetch (`f
 the leader's answers to these requests. If the leader does not know the epoch, or no epochs at all,
 the follower cuts to its own high watermark, as the KIPs say. If the answer is lost, the request is
 sent again; with `Protocol.falls_back_after`, only so many times.
+So does a follower whose last record has no epoch: it is of the older message format.
 KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md."""
 
 from __future__ import annotations
@@ -27,11 +28,18 @@ _VERSIONS = {
 
 
 def epoch_to_ask(r: Replica) -> int | None:
-    """Return the epoch whose end a follower must ask for before it fetches; None if it need not
-    ask."""
+    """Return the epoch whose end a follower must ask for before it fetches; None if it need not, or
+    cannot, ask."""
     if r.protocol.truncation not in _VERSIONS or r.log.last_epoch < 0:
         return None
     return r.log.last_epoch
+
+
+def cuts_unasked(r: Replica) -> bool:
+    """Return whether a follower cuts to its own high watermark at once: its protocol says so, or
+    would ask the leader for an epoch's end, and its last record has none."""
+    rule = r.protocol.truncation
+    return rule is Truncation.OWN_HW or (rule in _VERSIONS and r.log.last_epoch < 0)
 
 
 def ask(ctx: Context, r: Replica, epoch: int) -> None:

@@ -103,6 +103,8 @@ def options_of(words: Iterable[str]) -> Options:
 
 
 def _value(word: str) -> int | str:
+    if word == "false":
+        return False
     return int(word) if word.removeprefix("-").isdigit() else word
 
 

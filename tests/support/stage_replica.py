@@ -39,7 +39,7 @@ from node.formats.wire import fetch_body, split_fetch_body
 PARTITION = "log-0"
 TEN = "0e1 1e1 2-3e1 4e1 5e2 6e2 7-8e2 9e2"
 BROKERS = ("n1", "n2", "n3", "n4")
-_TOKEN = re.compile(r"(\d+)(?:-(\d+))?e(\d+)")
+_TOKEN = re.compile(r"(\d+)(?:-(\d+))?e(-?\d+)")
 
 
 def parse(text: str) -> list[tuple[int, int, int]]:

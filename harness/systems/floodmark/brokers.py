@@ -37,6 +37,7 @@ def node_config(
         retention_records=cluster.retention_records,
         fetch_max_bytes=cluster.fetch_max_bytes,
         unclean_election=cluster.unclean_election,
+        record_epochs=cluster.record_epochs,
         timings=cluster.timings,
     )
 

@@ -61,6 +61,8 @@ class Floodmark(System):
         if cluster.voters == 0:
             raise UsageError("the cluster has no voters, but our own brokers need 1, 3 or 5")
         chosen = protocols.protocol(cluster.protocol)
+        if not (cluster.record_epochs or chosen.truncation is protocols.Truncation.OWN_HW):
+            raise UsageError(f"record_epochs is false, but {chosen.name} cannot do without epochs")
         timings = cluster.timings
         idle.check(chosen, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
         known = tuple(sorted({bugs.canonical(name) for name in cluster.bugs}))

@@ -165,20 +165,13 @@ class LogDefinitions:
         found["hw-beyond-log"] = int(head.hw > head.leo >= 0)
         for a, b in itertools.pairwise(batches):
             found["epoch-regression"] += 0 <= b.epoch < a.epoch
-        # From batches without an epoch nothing can be recomputed.
+        # A batch without an epoch is damaged, or clears the cache.
         stamped = [b for b in batches if b.epoch >= 0]
-        starts = [
-            (b.epoch, b.offset)
-            for a, b in itertools.pairwise([None, *stamped])
-            if b is not None and (a is None or a.epoch != b.epoch)
-        ]
-        kept = [entry for entry in head.epochs if entry[1] < due]
-        # The epoch of the record before the start may be kept; no batch shows where it began.
-        before = next((e for e, at in kept[:1] if at == head.offset - 1), None)
-        if before is not None:
-            kept = kept[1:]
-            starts = starts[1:] if starts and starts[0][0] == before else starts
-        found["epoch-cache-mismatch"] = int(bool(stamped and head.epochs) and kept != starts)
+        later = [*itertools.takewhile(lambda b: b.epoch >= 0, reversed(batches))][::-1]
+        found["epoch-cache-mismatch"] = int(
+            bool(stamped and head.epochs)
+            and not any(_is_cache_of(head, some, due) for some in (stamped, later))
+        )
         return found
 
     def out_of_order(self, replica: Replica) -> int:
@@ -277,3 +270,19 @@ class LogDefinitions:
             reach = {end for end in ends if replica.head.offset < end <= limit}
             found |= reach - replica.ends()
         return found
+
+
+def _is_cache_of(head: Any, batches: list[Any], due: int) -> bool:
+    """Return whether the epoch cache of a log that ends at `due` follows from these batches."""
+    starts = [
+        (b.epoch, b.offset)
+        for a, b in itertools.pairwise([None, *batches])
+        if b is not None and (a is None or a.epoch != b.epoch)
+    ]
+    kept = [entry for entry in head.epochs if entry[1] < due]
+    # The epoch of the record before the start may be kept; no batch shows where it began.
+    before = next((e for e, at in kept[:1] if at == head.offset - 1), None)
+    if before is not None:
+        kept = kept[1:]
+        starts = starts[1:] if starts and starts[0][0] == before else starts
+    return kept == starts
