@@ -9,14 +9,14 @@ also have to agree on where a batch ends.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from checker.checks.cases import Cases
 from checker.checks.findings import (
-    Finding,
-    anomaly,
     listing,
     node_witness,
     node_witness_at,
@@ -24,7 +24,7 @@ from checker.checks.findings import (
     plural,
     record_witness,
 )
-from checker.checks.registry import per_partition
+from checker.checks.registry import Check
 from checker.evidence.columns import Mask
 from checker.evidence.contents import NEVER, Records, by_node, evidence, find, first_of
 from checker.evidence.facts import Appends, Batches, HighWatermarks, LogHeads, RoleChanges
@@ -32,7 +32,7 @@ from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.sorting import I64
 from checker.formats.anomalies import AGREEMENT
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.verdict import Witness
 from harness.formats.history import show_value
 
 
@@ -56,38 +56,25 @@ class _Prefixes:
     from_log: I64
 
 
-@per_partition(
-    "divergence",
-    "replicas-differ",
-    "committed-truncated",
-    "incomplete-leader",
-    "divergent-tail",
-    needs=(Need.LOGS, Need.CONTENTS, Need.WATERMARKS),
-)
-def judge(group: Group) -> Finding:
-    logs, heads = group.of(Batches), group.of(LogHeads)
-    committed = _committed(group, logs, by_node(logs.node, heads, heads.hw))
-    conflicts = divergence(group, committed, heads)
-    anomalies: list[Anomaly] = []
-    tails = divergent_tail(group)
-    if conflicts:
-        anomalies.append(_anomaly(group, "divergence", conflicts))
-    elif tails:
-        anomalies.append(_anomaly(group, "divergent-tail", tails))
-    # If whole logs are equal, so are their prefixes.
-    if tails and (differing := replicas_differ(group)):
-        anomalies.append(_anomaly(group, "replicas-differ", differing))
-    anomalies += committed_truncated(group)
-    anomalies += incomplete_leader(group)
-    examined = len(heads) + len(committed.end)
-    if examined:  # without replicas there is nothing that reads could agree with
-        examined += len(evidence(group).read_records)
-    return Finding(property=AGREEMENT, examined=examined, anomalies=tuple(anomalies))
+def _examined(group: Group) -> int:
+    """Count the logs and known prefixes, and if there are any the records that reads returned:
+    without replicas there is nothing that reads could agree with."""
+    examined = len(group.of(LogHeads)) + len(group.memo(_committed).end)
+    return examined + len(evidence(group).read_records) if examined else 0
 
 
-def divergence(group: Group, committed: _Prefixes, heads: LogHeads) -> list[_Conflicts]:
+AGREEING = Check(AGREEMENT, (Need.LOGS, Need.CONTENTS, Need.WATERMARKS), examined=_examined)
+
+
+@AGREEING.finds("divergence")
+def divergence(group: Group) -> Iterator[Cases]:
     """Find `divergence`: two sources contradict each other below a HW, in the prefix hash at a
     batch end, in the value or leader epoch at an offset, or in where a batch ends."""
+    yield _cases(group.memo(_divergences))
+
+
+def _divergences(group: Group) -> list[_Conflicts]:
+    committed, heads = group.memo(_committed), group.of(LogHeads)
     conflicts = (
         _contents(group),
         _hashes(group, committed, "committed prefix"),
@@ -96,21 +83,24 @@ def divergence(group: Group, committed: _Prefixes, heads: LogHeads) -> list[_Con
     return [found for found in conflicts if found]
 
 
-def _anomaly(group: Group, name: str, conflicts: list[_Conflicts]) -> Anomaly:
-    """Return the conflicts as one anomaly, in the words of the most concrete one."""
-    offsets = np.unique(np.concatenate([c.offsets for c in conflicts]))
-    return anomaly(
-        group,
-        name,
-        conflicts[0].message,
-        [w for c in conflicts for w in c.witnesses],
-        count=len(offsets),
+def _cases(conflicts: Sequence[_Conflicts]) -> Cases:
+    """Return conflicts in the words of the most concrete one."""
+    if not conflicts:
+        return Cases("", ())
+    return Cases(
+        "{message}",
+        conflicts,
+        lambda each: each.witnesses,
+        lambda each: {"message": each.message},
+        count=len(np.unique(np.concatenate([c.offsets for c in conflicts]))),
         offset=min(c.offset for c in conflicts),
     )
 
 
-def _committed(group: Group, logs: Batches, hw: I64) -> _Prefixes:
+def _committed(group: Group) -> _Prefixes:
     """Return the prefix hashes of HW events and of batches below the HW of final logs."""
+    logs, heads = group.of(Batches), group.of(LogHeads)
+    hw = by_node(logs.node, heads, heads.hw)
     events = group.of(HighWatermarks)
     event = np.flatnonzero(events.hash != 0)
     batch = np.flatnonzero((logs.end <= hw) & (logs.hash != 0))
@@ -265,21 +255,16 @@ def _settled(group: Group) -> bool:
     return group.logs_complete and due
 
 
-def replicas_differ(group: Group) -> list[_Conflicts]:
-    """Find `replicas-differ`: two complete logs differ at the end of the run below the HW of both.
-    Even a run that does not promise to keep committed records must end with one log."""
-    logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
-    below = np.flatnonzero((logs.end <= by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
-    known = _prefixes(group.of(HighWatermarks), nothing, logs, below)
-    what = "final committed prefix"
-    ends = _boundaries(group, known.end, heads, heads.hw, "committed")
-    contents = _log_contents(group, evidence(group).committed_log_records)
-    return [c for c in (contents, _hashes(group, known, what), ends) if c]
-
-
-def divergent_tail(group: Group) -> list[_Conflicts]:
+@AGREEING.finds("divergent-tail")
+def divergent_tail(group: Group) -> Iterator[Cases]:
     """Find `divergent-tail`: the complete logs of the replicas differ above the HW although the
-    replicas had the time to converge."""
+    replicas had the time to converge. Not beside `divergence`, which tells of the same logs."""
+    if not group.memo(_divergences):
+        yield _cases(group.memo(_tails))
+
+
+def _tails(group: Group) -> list[_Conflicts]:
+    """Return how the complete logs of replicas differ that had the time to converge."""
     if not _settled(group):
         return []
     logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
@@ -289,6 +274,21 @@ def divergent_tail(group: Group) -> list[_Conflicts]:
     ends = _boundaries(group, known.end, heads, heads.leo, "replicated")
     contents = _log_contents(group, evidence(group).log_records)
     return [c for c in (contents, _hashes(group, known, "log"), ends) if c]
+
+
+@AGREEING.finds("replicas-differ")
+def replicas_differ(group: Group) -> Iterator[Cases]:
+    """Find `replicas-differ`: two complete logs differ at the end of the run below the HW of both.
+    Even a run that does not promise to keep committed records must end with one log."""
+    if not group.memo(_tails):
+        return  # if whole logs are equal, so are their prefixes
+    logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
+    below = np.flatnonzero((logs.end <= by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
+    known = _prefixes(group.of(HighWatermarks), nothing, logs, below)
+    what = "final committed prefix"
+    ends = _boundaries(group, known.end, heads, heads.hw, "committed")
+    contents = _log_contents(group, evidence(group).committed_log_records)
+    yield _cases([c for c in (contents, _hashes(group, known, what), ends) if c])
 
 
 def _log_contents(group: Group, logged: Records) -> _Conflicts | None:
@@ -326,54 +326,45 @@ def _differ(records: Records, starts: I64) -> Mask:
     return found
 
 
-def committed_truncated(group: Group) -> list[Anomaly]:
+@AGREEING.finds("committed-truncated")
+def committed_truncated(group: Group) -> Iterator[Cases]:
     """Find `committed-truncated`: a replica once had a HW above the ends of the complete logs of
     all replicas. The anomaly counts the records between the longest log and that HW."""
     events, heads = group.of(HighWatermarks), group.replica_heads
     if not group.logs_complete or not len(events):
-        return []
-    longest = int(heads.leo.max())
-    row = int(np.argmax(events.hw))
-    highest = int(events.hw[row])
-    if highest <= longest:
-        return []
-    witness = node_witness(events, row, offset=highest)
-    return [
-        anomaly(
-            group,
-            "committed-truncated",
-            f"{plural(highest - longest, 'committed record')} of {group.partition} gone: "
-            f"{witness.node} had its high watermark at {highest}, {group.seconds(witness.t_us)} "
-            f"into the storm, and no replica's log reaches beyond {longest} at the end.",
-            [witness],
-            count=highest - longest,
-            offset=longest,
-        )
-    ]
+        return
+    longest, row = int(heads.leo.max()), int(np.argmax(events.hw))
+    yield Cases(
+        "{n:committed record} of {partition} gone: {a.node} had its high watermark at {a.offset}, "
+        "{a:when}, and no replica's log reaches beyond {longest} at the end.",
+        [row] if events.hw[row] > longest else [],
+        lambda row: [node_witness(events, row, offset=int(events.hw[row]))],
+        lambda row: {"longest": longest},
+        count=int(events.hw[row]) - longest,
+        offset=longest,
+    )
 
 
-def incomplete_leader(group: Group) -> list[Anomaly]:
+@AGREEING.finds("incomplete-leader")
+def incomplete_leader(group: Group) -> Iterator[Cases]:
     """Find `incomplete-leader`: a replica became leader with a log that ends below a HW that a
     replica had established before, in an earlier leader epoch (leader completeness)."""
     events, roles = group.of(HighWatermarks), group.of(RoleChanges)
-    witnesses, messages = [], []
-    for row in np.flatnonzero(roles.leads & (roles.leo >= 0)):
+    found = []
+    for row in np.flatnonzero(roles.leads & (roles.leo >= 0)).tolist():
         earlier = np.searchsorted(events.t_us, roles.t_us[row], side="left")
         # Only earlier epochs: a broker may learn late of a leadership that has passed already.
         of_earlier = events.epoch[:earlier] < roles.epoch[row]
         if not of_earlier.any():
             continue
         best = int(np.flatnonzero(of_earlier)[np.argmax(events.hw[:earlier][of_earlier])])
-        if events.hw[best] <= roles.leo[row]:
-            continue
-        leader = node_witness(roles, int(row), "became leader", offset=int(roles.leo[row]))
-        before = node_witness(events, best, offset=int(events.hw[best]))
-        witnesses += [leader, before]
-        messages.append(
-            f"{leader.node} became leader of {group.partition} in epoch {leader.epoch} with a log "
-            f"that ends at {leader.offset}, {group.seconds(leader.t_us)} into the storm, though "
-            f"{before.node} had its high watermark at {before.offset} in epoch {before.epoch}."
-        )
-    if not messages:
-        return []
-    return [anomaly(group, "incomplete-leader", messages[0], witnesses, count=len(messages))]
+        if events.hw[best] > roles.leo[row]:
+            leader = node_witness(roles, row, "became leader", offset=int(roles.leo[row]))
+            found.append((leader, node_witness(events, best, offset=int(events.hw[best]))))
+    yield Cases(
+        "{a.node} became leader of {partition} in epoch {a.epoch} with a log that ends at "
+        "{a.offset}, {a:when}, though {b.node} had its high watermark at {b.offset} in epoch "
+        "{b.epoch}.",
+        found,
+        lambda pair: pair,
+    )

@@ -19,21 +19,15 @@ from typing import Final
 
 import numpy as np
 
+from checker.checks.cases import Cases
 from checker.checks.components import shortest_path, strongly_connected_components
-from checker.checks.findings import (
-    ALLOWED_UNCOMMITTED,
-    Findings,
-    Graph,
-    Place,
-    anomaly,
-    op_name,
-    plural,
-)
-from checker.checks.registry import across_partitions
+from checker.checks.findings import ALLOWED_UNCOMMITTED, Findings, Graph, op_name
+from checker.checks.registry import Check, Scope
 from checker.evidence.contents import Columnar
 from checker.evidence.facts import Outcome
 from checker.evidence.sorting import I64
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.anomalies import OFFSETS
+from checker.formats.verdict import Witness
 
 _WW, _WR, _DIRTY, _PROCESS, _TIME = range(5)
 _ISOLATION: Final = "transactions of a log do not keep the sends of others out from between theirs"
@@ -134,8 +128,11 @@ CYCLE_CLASSES: Final = (
 )
 
 
-@across_partitions("g1c", "g1c-process", "g1c-realtime", "g0", "g0-process", "g0-realtime")
-def judge(run: Findings) -> list[Anomaly]:
+CYCLES = Check(OFFSETS, scope=Scope.ACROSS)
+
+
+@CYCLES.finds("g1c", "g1c-process", "g1c-realtime", "g0", "g0-process", "g0-realtime")
+def cycles(run: Findings) -> Iterator[Cases]:
     """Find cycles of operations, at most one in a strongly connected component. `g0`: of ww edges.
     `g0-process`: of ww edges and the order of a process. `g0-realtime`: of ww edges and real time.
     `g1c`: with wr edges. `g1c-process`: with wr edges and the order of a process. `g1c-realtime`:
@@ -144,15 +141,15 @@ def judge(run: Findings) -> list[Anomaly]:
     graphs = [(partition, found.graph) for partition, found in run.by_partition if found.graph]
     graphs.sort(key=lambda pair: pair[0])
     if not any(graph.ops for _, graph in graphs):
-        return []
+        return
     graph = DependencyGraph(graphs)
     named: dict[int, list[frozenset[int]]] = {}
-    found = []
     for kinds, musts, name, allowed in CYCLE_CLASSES:
-        cycles = list(_cycles(graph, kinds, musts, named))
-        if cycles:
-            found.append(_report(run.meta.run, graph, name, cycles, allowed))
-    return found
+        found = sorted(
+            _cycles(graph, kinds, musts, named), key=lambda c: (len(c.kind), c.source.tolist())
+        )
+        if found:
+            yield _of_class(graph, name, found, allowed)
 
 
 def _cycles(
@@ -206,31 +203,24 @@ def _short_cycle(own: _Edges, musts: tuple[int, ...], new: frozenset[int]) -> _E
     return own.take(np.array(cycle, np.int64))
 
 
-def _report(
-    run: str, graph: DependencyGraph, name: str, cycles: Sequence[_Edges], allowed: str
-) -> Anomaly:
-    """Return the cycles of one name as one anomaly, the shortest first."""
-    cycles = sorted(cycles, key=lambda c: (len(c.kind), c.source.tolist()))
-    witnesses: list[Witness] = []
-    for cycle in cycles:
-        nodes = [n for n in cycle.source.tolist() if n < len(graph.about)]
-        witnesses += [_witness(graph, node) for node in nodes]
-    message = (
-        f"{plural(len(cycles), 'cycle')} of transactions that no order explains: "
-        f"{'; '.join(_words(graph, cycles[0]))}."
-    )
+def _of_class(graph: DependencyGraph, name: str, cycles: Sequence[_Edges], allowed: str) -> Cases:
+    """Return the cycles of one name, the shortest first."""
     first = cycles[0]
     data = np.flatnonzero(first.offset >= 0)
     touched = sorted({graph.partitions[p] for p in first.partition[data].tolist()})
-    return anomaly(
-        Place(run, touched[0] if len(touched) == 1 else ""),
-        name,
-        message,
-        witnesses,
-        count=len(cycles),
-        offset=int(first.offset[data[0]]),
+    (start, *_) = (n for n in first.source.tolist() if n < len(graph.about))
+    return Cases(
+        "{n:cycle} of transactions that no order explains: {steps}.",
+        cycles,
+        lambda cycle: [
+            _witness(graph, node) for node in cycle.source.tolist() if node < len(graph.about)
+        ],
+        lambda cycle: {"steps": "; ".join(_words(graph, cycle))},
+        name=name,
         allowed=allowed,
-        t_us=witnesses[0].t_us,
+        partition=touched[0] if len(touched) == 1 else "",
+        offset=first.offset[data[0]],
+        t_us=_witness(graph, start).t_us,
     )
 
 

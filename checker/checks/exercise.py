@@ -9,17 +9,18 @@ recorded is taken as it is: how much its members did is what the tool meant to d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, plural
-from checker.checks.registry import per_run
+from checker.checks.cases import Cases
+from checker.checks.registry import Check, Scope
 from checker.evidence.facts import Exits, FaultAction, FaultLines, Outcome, SampledOps, Served
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import EXERCISE
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.verdict import Witness
 from nemesis.formats.fault_log import took_effect
 
 MIN_ACKS: Final = 10
@@ -27,99 +28,85 @@ _ACTIONS: Final = {int(action): action.name.lower() for action in FaultAction}
 _MOST_SILENT: Final = 1 / 3
 
 
-@per_run(
-    "few-acks",
-    "clients-stopped",
-    "fault-missed",
-    "few-faults",
-    "operation-missed",
-    needs=(Need.HISTORY,),
+PROOF = Check(
+    EXERCISE,
+    (Need.HISTORY,),
+    Scope.RUN,
+    examined=lambda group: int(group.of(SampledOps).count.sum()) + len(group.meta.faults),
 )
-def judge_run(group: Group) -> Finding:
+
+
+def _sent(group: Group) -> SampledOps:
     ops = group.of(SampledOps)
-    sent = ops.take(ops.progress & (ops.outcome == Outcome.OK))
-    found = [*faults_without_effect(group, sent), *operation_missed(group, ops)]
-    if not group.meta.scripted:
-        of_groups = bool(group.meta.source) and group.has_groups
-        few = [] if of_groups else few_acks(group, int(sent.count.sum()))
-        found = [*few, *clients_stopped(group, ops), *found]
-    examined = int(ops.count.sum()) + len(group.meta.faults)
-    return Finding(property=EXERCISE, examined=examined, anomalies=tuple(found))
+    return ops.take(ops.progress & (ops.outcome == Outcome.OK))
 
 
-def few_acks(group: Group, acknowledged: int) -> list[Anomaly]:
+@PROOF.finds("few-acks")
+def few_acks(group: Group) -> Iterator[Cases]:
     """Find `few-acks`: fewer than 10 operations that sent something were acknowledged; with acks=0,
     fewer than 10 polls before the final reads returned records."""
-    if acknowledged >= MIN_ACKS:
-        return []
+    if group.meta.scripted or (group.meta.source and group.has_groups):
+        return
+    acknowledged = int(_sent(group).count.sum())
     what, how = ("send", "acknowledged") if group.meta.promise.acks else ("poll", "with records")
-    return [
-        anomaly(
-            group,
-            "few-acks",
-            f"Only {plural(acknowledged, what)} {how} in the whole run, and fewer than {MIN_ACKS} "
-            "prove nothing.",
+    if acknowledged < MIN_ACKS:
+        yield Cases(
+            f"Only {{acked:{what}}} {how} in the whole run, and fewer than {MIN_ACKS} prove "
+            "nothing.",
+            words=lambda _: {"acked": acknowledged},
         )
-    ]
 
 
-def clients_stopped(group: Group, ops: SampledOps) -> list[Anomaly]:
+@PROOF.finds("clients-stopped")
+def clients_stopped(group: Group) -> Iterator[Cases]:
     """Find `clients-stopped`: no client invoked anything for more than a third of the storm."""
     begin, end = group.meta.phases.storm_us, group.meta.phases.heal_us
-    if begin <= 0:
-        return []
-    inside = np.sort(ops.invoke_us[(ops.invoke_us >= begin) & (ops.invoke_us <= end)])
+    if begin <= 0 or group.meta.scripted:
+        return
+    invoke_us = group.of(SampledOps).invoke_us
+    inside = np.sort(invoke_us[(invoke_us >= begin) & (invoke_us <= end)])
     edges = np.concatenate(([begin], inside, [end]))
     gaps = np.diff(edges)
     at = int(np.argmax(gaps))
-    if gaps[at] <= (end - begin) * _MOST_SILENT:
-        return []
-    return [
-        anomaly(
-            group,
-            "clients-stopped",
-            f"No client invoked anything for {gaps[at] / 1e6:.3f} s from "
-            f"{group.seconds(edges[at])} on, more than a third of the storm.",
-            [Witness(what="last invocation before the silence", t_us=int(edges[at]))],
-            offset=-1,
-        )
-    ]
+    yield Cases(
+        f"No client invoked anything for {gaps[at] / 1e6:.3f} s from {{a.t_us:seconds}} on, more "
+        "than a third of the storm.",
+        edges[[at]] if gaps[at] > (end - begin) * _MOST_SILENT else (),
+        lambda t_us: [Witness(what="last invocation before the silence", t_us=t_us)],
+    )
 
 
-def faults_without_effect(group: Group, sent: SampledOps) -> list[Anomaly]:
+@PROOF.finds("fault-missed", "few-faults")
+def faults_without_effect(group: Group) -> Iterator[Cases]:
     """Find `fault-missed`: a fault of a schedule file took no effect between acknowledged sends.
     Find `few-faults`: of the faults of a drawn schedule fewer than half took effect there."""
-    scheduled, lines = group.meta.faults, group.of(FaultLines)
-    missed = [(index, why) for index, why in enumerate(_whys(group, sent)) if why]
+    scheduled, drawn = group.meta.faults, group.meta.drawn
+    missed = [(index, why) for index, why in enumerate(_whys(group)) if why]
     effective = len(scheduled) - len(missed)
-    if not missed or (group.meta.drawn and effective * 2 >= len(scheduled)):
-        return []
-    index, why = missed[0]
-    first = f"fault {index} ({scheduled[index]}) {why}"
-    name = "few-faults" if group.meta.drawn else "fault-missed"
-    acted = {int(number) for number in effective_faults(lines)}
+    if drawn and effective * 2 >= len(scheduled):
+        return
+    acted = {int(number) for number in effective_faults(group.of(FaultLines))}
     # Faults that took effect are not called without effect, even if they prove nothing.
     where = " between acknowledged sends" if any(index in acted for index, _ in missed) else ""
-    message = (
-        f"Only {effective} of {len(scheduled)} drawn faults took effect{where}; {first}."
-        if group.meta.drawn
-        else f"{plural(len(missed), 'fault')} of the schedule did not take effect{where}: {first}."
+    yield Cases(
+        f"Only {effective} of {len(scheduled)} drawn faults took effect{where}; {{a.what}}."
+        if drawn
+        else f"{{n:fault}} of the schedule did not take effect{where}: {{a.what}}.",
+        missed,
+        lambda each: [Witness(what=f"fault {each[0]} ({scheduled[each[0]]}) {each[1]}")],
+        name="few-faults" if drawn else "fault-missed",
     )
-    witnesses = [Witness(what=f"fault {i} ({scheduled[i]}) {why}") for i, why in missed]
-    return [anomaly(group, name, message, witnesses, offset=-1)]
 
 
 def tried_faults(group: Group) -> list[int]:
     """Return which faults of the schedule put acknowledged sends to the test: they took effect
     between such sends."""
-    ops = group.of(SampledOps)
-    sent = ops.take(ops.progress & (ops.outcome == Outcome.OK))
-    return [index for index, why in enumerate(_whys(group, sent)) if not why]
+    return [index for index, why in enumerate(_whys(group)) if not why]
 
 
-def _whys(group: Group, sent: SampledOps) -> list[str]:
+def _whys(group: Group) -> list[str]:
     """Return for each fault of the schedule why it does not count, "" if it does."""
-    lines = group.of(FaultLines)
+    lines, sent = group.of(FaultLines), _sent(group)
     return [
         _why_missed(group, lines.take(lines.fault == index), sent)
         for index in range(len(group.meta.faults))
@@ -136,27 +123,22 @@ def effective_faults(lines: FaultLines) -> list[int]:
     return [number for number, own in known.items() if took_effect(own)]
 
 
-def operation_missed(group: Group, ops: SampledOps) -> list[Anomaly]:
+@PROOF.finds("operation-missed")
+def operation_missed(group: Group) -> Iterator[Cases]:
     """Find `operation-missed`: an operation that the schedule itself names was not invoked, or did
     not end as the schedule says."""
-    missed = []
+    missed, ops = [], group.of(SampledOps)
     for step, (what, must) in enumerate(group.meta.operations):
         ended = ops.outcome[ops.step == step]
         if not len(ended):
             missed.append(f"operation {step} ({what}) was never begun")
         elif must == "ok" and ended[0] != Outcome.OK:
             missed.append(f"operation {step} ({what}) was not answered with ok")
-    if not missed:
-        return []
-    return [
-        anomaly(
-            group,
-            "operation-missed",
-            f"{plural(len(missed), 'operation')} of the schedule did not take place: {missed[0]}.",
-            [Witness(what=why) for why in missed],
-            offset=-1,
-        )
-    ]
+    yield Cases(
+        "{n:operation} of the schedule did not take place: {a.what}.",
+        missed,
+        lambda why: [Witness(what=why)],
+    )
 
 
 def _why_missed(group: Group, lines: FaultLines, sent: SampledOps) -> str:

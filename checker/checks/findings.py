@@ -1,5 +1,5 @@
-"""The result of a check: one finding for each property and group, and helpers to word it. A group
-is the facts of one partition of a run, or those of the whole run."""
+"""The result of a check: one finding for each property and group, and its witnesses. A group is the
+facts of one partition of a run, or those of the whole run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import msgspec
 
 from checker.evidence.contents import Evidence, Records
 from checker.evidence.facts import Contents, LogRecords, OfNode, Outcome, Polls, Sends, hash_text
-from checker.evidence.group import Group
 from checker.evidence.run_meta import RunMeta
-from checker.formats.anomalies import KINDS, WITNESS_CAP
-from checker.formats.verdict import Anomaly, Verdict, Witness
+from checker.formats.verdict import Anomaly, Witness
 
 
 class UnknownValue(msgspec.Struct, frozen=True, array_like=True):
@@ -102,45 +100,10 @@ class Findings(NamedTuple):
     by_partition: Sequence[tuple[str, Finding]]
     origins: Mapping[int, Origin] = {}
 
-
-class Place(NamedTuple):
-    """The run and the partition of an anomaly; the partition is "" if several are concerned."""
-
-    run: str
-    partition: str
-
-
-def anomaly(
-    place: Place | Group,
-    name: str,
-    message: str,
-    witnesses: Sequence[Witness] = (),
-    *,
-    count: int | None = None,
-    offset: int | None = None,
-    allowed: str = "",
-    t_us: int | None = None,
-) -> Anomaly:
-    """Return an anomaly of the kind `name`. `allowed` says why it does not count against the
-    system, "" if it does. By default the count is the number of witnesses, the offset that of the
-    first witness, and the time that of the first witness with a known time."""
-    kept = tuple(witnesses[:WITNESS_CAP])
-    if offset is None:
-        offset = kept[0].offset if kept else -1
-    return Anomaly(
-        property=KINDS[name].property,
-        name=name,
-        run=place.run,
-        jepsen=KINDS[name].jepsen,
-        partition=place.partition,
-        count=int(max(1, len(witnesses)) if count is None else count),
-        verdict=Verdict.VALID if allowed else Verdict.INVALID,
-        allowed=allowed,
-        message=message,
-        offset=int(offset),
-        t_us=next((w.t_us for w in kept if w.t_us >= 0), -1) if t_us is None else t_us,
-        witnesses=kept,
-    )
+    @property
+    def partition(self) -> str:
+        """The findings are about no partition alone."""
+        return ""
 
 
 _ENDED = {Outcome.OK: "acknowledged", Outcome.INFO: "unknown outcome", Outcome.FAIL: "failed"}

@@ -7,25 +7,33 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from checker.checks.cases import Cases, Examined, Unknown
 from checker.checks.delivery import again, order, ownership, positions, reached, states
 from checker.checks.delivery.operations import Case, GroupView
-from checker.checks.findings import Finding, anomaly
-from checker.checks.registry import per_partition, per_run
+from checker.checks.registry import Check, Scope
 from checker.evidence.contents import evidence
 from checker.evidence.facts import OP_KINDS, GroupOps, GroupStates, Outcome
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
-from checker.formats.anomalies import DELIVERY, EXERCISE, LIVENESS, OWNERSHIP, WITNESS_CAP
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.anomalies import DELIVERY, EXERCISE, LIVENESS, OWNERSHIP
+from checker.formats.verdict import Witness
 from harness.formats.group_state import GroupState
 from harness.formats.history import GROUP_PREFIX
 from node.formats.json_input import decode
 from node.formats.trace import METADATA_PARTITION
 
+Found = Iterator[Cases | Examined | Unknown]
 _ENDED = {Outcome.OK: "ok", Outcome.INFO: "unknown outcome", Outcome.FAIL: "failed"}
 
 
-@per_partition(
+DELIVERIES = Check(DELIVERY, (Need.HISTORY,))
+POSITIONS = Check(OWNERSHIP, (Need.HISTORY,))
+ACTIVITY = Check(EXERCISE, (Need.HISTORY,))
+OWNERS = Check(LIVENESS, (Need.HISTORY,))
+STATES = Check(OWNERSHIP, scope=Scope.RUN)
+
+
+@DELIVERIES.finds(
     "undelivered",
     "not-redelivered",
     "group-skip",
@@ -34,16 +42,15 @@ _ENDED = {Outcome.OK: "ok", Outcome.INFO: "unknown outcome", Outcome.FAIL: "fail
     "over-delivered",
     "delivery-count",
     "early-redelivery",
-    needs=(Need.HISTORY,),
 )
-def judge_delivery(group: Group) -> Finding:
-    """Judge what each group was given of a partition."""
-    known, found, unknown, examined = evidence(group), list[Anomaly](), "", 0
+def deliveries(group: Group) -> Found:
+    """Find what is wrong with what each group was given of a partition."""
+    known, unknown = evidence(group), ""
     for name, view in group.memo(_of_partition):
-        examined += len(view.delivered)
-        found += _anomalies(group, name, view, _of_messages(view))
-        found += _anomalies(group, name, view, order.first_order(view))
-        found += _anomalies(group, name, view, order.owner_order(view, known))
+        yield Examined(len(view.delivered))
+        yield from _cases(group, name, view, _of_messages(view))
+        yield from _cases(group, name, view, order.first_order(view))
+        yield from _cases(group, name, view, order.owner_order(view, known))
         if (view.delivered.offset < 0).any() and len(known.shared_values):
             unknown = f"values of {group.partition} were sent twice, and deliveries state no offset"
         elif (op := reached.settles_unknown(view)) >= 0:
@@ -52,13 +59,13 @@ def judge_delivery(group: Group) -> Finding:
                 f"{name} was given: a history must have every poll, and an ack names what it got"
             )
         elif view.promise.at_least_once and view.concerned and len(known.sends):
-            examined += 1
+            yield Examined(1)
             if view.quiet:
-                found += _anomalies(group, name, view, reached.undelivered(view, known))
-                found += _anomalies(group, name, view, _not_again(view, group))
+                yield from _cases(group, name, view, reached.undelivered(view, known))
+                yield from _cases(group, name, view, _not_again(view, group))
             else:
                 unknown = unknown or _not_quiet(name, group)
-    return Finding(property=DELIVERY, examined=examined, anomalies=tuple(found), unknown=unknown)
+    yield Unknown(unknown)
 
 
 def _of_messages(view: GroupView) -> Iterator[Case]:
@@ -80,7 +87,7 @@ def _not_quiet(name: str, group: Group) -> str:
     )
 
 
-@per_partition(
+@POSITIONS.finds(
     "position-ahead",
     "commit-lost",
     "position-back",
@@ -89,63 +96,58 @@ def _not_quiet(name: str, group: Group) -> str:
     "double-ownership",
     "epoch-back",
     "stale-position",
-    needs=(Need.HISTORY,),
 )
-def judge_positions(group: Group) -> Finding:
-    """Judge the positions of each group in a partition and who owned it; or, in the partition of a
-    group as a whole, its epochs."""
-    found, unknown, examined = list[Anomaly](), "", 0
+def positions_and_owners(group: Group) -> Found:
+    """Find what is wrong with the positions of each group in a partition and with its owners; or,
+    in the partition of a group as a whole, with its epochs."""
+    unknown = ""
     for name, view in group.memo(_of_group):
-        examined += len(view.events("join", "assign"))
-        found += _anomalies(group, name, view, ownership.epoch_back(view))
+        yield Examined(len(view.events("join", "assign")))
+        yield from _cases(group, name, view, ownership.epoch_back(view))
     for name, view in group.memo(_of_partition):
         fetched, committed = view.positions("position"), view.positions("commit")
-        examined += len(fetched) + len(committed) + len(view.owners)
-        found += _anomalies(group, name, view, ownership.zombie_commit(view))
-        found += _anomalies(group, name, view, ownership.double_ownership(view))
+        yield Examined(len(fetched) + len(committed) + len(view.owners))
+        yield from _cases(group, name, view, ownership.zombie_commit(view))
+        yield from _cases(group, name, view, ownership.double_ownership(view))
         if view.promise.kind == "acks":
             floors = reached.floor_ahead(view, evidence(group))
-            found += _anomalies(group, name, view, floors)
+            yield from _cases(group, name, view, floors)
             continue
-        found += _anomalies(group, name, view, positions.stated_positions(view))
+        yield from _cases(group, name, view, positions.stated_positions(view))
         if view.promise.durable and positions.commits_without_final_fetch(view):
             unknown = (
                 f"no final fetch says where group {name} goes on in {group.partition}: a fresh "
                 "client must fetch every position after the drain"
             )
-    return Finding(property=OWNERSHIP, examined=examined, anomalies=tuple(found), unknown=unknown)
+    yield Unknown(unknown)
 
 
-@per_partition("few-deliveries", needs=(Need.HISTORY,))
-def judge_exercise_of_groups(group: Group) -> Finding:
+@ACTIVITY.finds("few-deliveries")
+def few_deliveries(group: Group) -> Found:
     """Judge whether the members of each group did enough to prove anything, in a run of ours."""
-    found = list[Anomaly]()
     if group.meta.phases.storm_us and not group.meta.scripted:
         for name, view in group.memo(_of_group):
-            found += _anomalies(group, name, view, reached.few_deliveries(view))
-    return Finding(property=EXERCISE, anomalies=tuple(found))
+            yield from _cases(group, name, view, reached.few_deliveries(view))
 
 
-@per_partition("group-stuck", needs=(Need.HISTORY,))
-def judge_ownership_in_time(group: Group) -> Finding:
+@OWNERS.finds("group-stuck")
+def group_stuck(group: Group) -> Found:
     """Judge whether each partition gets an owner after the members of a group changed."""
-    found = list[Anomaly]()
     heal_us = group.meta.phases.heal_us
     for name, view in group.memo(_of_partition):
         if view.concerned:
             stuck = ownership.group_stuck(view, evidence(group), heal_us)
-            found += _anomalies(group, name, view, stuck)
-    return Finding(property=LIVENESS, anomalies=tuple(found))
+            yield from _cases(group, name, view, stuck)
 
 
-@per_run("replay-differs", "group-replicas-differ")
-def judge_states(group: Group) -> Finding:
+@STATES.finds("replay-differs", "group-replicas-differ")
+def states_of_groups(group: Group) -> Found:
     """Judge the states of groups that replicas keep."""
     facts = group.of(GroupStates)
     lines: list[GroupState] = [decode(str(text), GroupState) for text in facts.text]
-    cases = (*states.replay_differs(lines), *states.group_replicas_differ(lines))
-    made = (anomaly(group, c.anomaly, f"{c.message}.", count=c.times) for c in cases)
-    return Finding(property=OWNERSHIP, examined=len(lines), anomalies=tuple(made))
+    yield Examined(len(lines))
+    for case in (*states.replay_differs(lines), *states.group_replicas_differ(lines)):
+        yield Cases(_as_is(f"{case.message}."), name=case.anomaly, count=case.times)
 
 
 Views = list[tuple[str, GroupView]]
@@ -170,16 +172,23 @@ def _views(group: Group) -> Views:
     return [(ops.name(code), GroupView(ops.take(ops.group == code), promise)) for code in codes]
 
 
-def _anomalies(
-    group: Group, name: str, view: GroupView, cases: Iterable[Case]
-) -> Iterator[Anomaly]:
-    """Yield cases of a group as anomalies, each with its sentence."""
+def _cases(group: Group, name: str, view: GroupView, found: Iterable[Case]) -> Iterator[Cases]:
+    """Yield the cases of a group, each with its sentence."""
     where = "" if group.partition.startswith(GROUP_PREFIX) else f" in {group.partition}"
-    for case in cases:
+    for case in found:
         times = f"{case.times:,} cases, the first: " if case.times > 1 else ""
-        witnesses = [_witness(view.ops, row) for row in case.rows[:WITNESS_CAP]]
-        message = f"Group {name}{where}: {times}{case.message}."
-        yield anomaly(group, case.anomaly, message, witnesses, count=case.times, offset=case.offset)
+        yield Cases(
+            _as_is(f"Group {name}{where}: {times}{case.message}."),
+            case.rows or [-1],
+            lambda row: [_witness(view.ops, row)] if row >= 0 else [],
+            name=case.anomaly,
+            count=case.times,
+            offset=case.offset,
+        )
+
+
+def _as_is(sentence: str) -> str:
+    return sentence.replace("{", "{{").replace("}", "}}")
 
 
 def _witness(ops: GroupOps, row: int) -> Witness:

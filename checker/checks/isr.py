@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, node_witness
+from checker.checks.cases import Cases, Examined
+from checker.checks.findings import node_witness
 from checker.checks.leaders import CommittedChange, changes_of
-from checker.checks.registry import per_partition
+from checker.checks.registry import Check
 from checker.evidence.contents import NEVER
 from checker.evidence.facts import Appends, HighWatermarks, RoleChanges, Truncations
 from checker.evidence.group import Group
@@ -18,9 +19,11 @@ from checker.evidence.sorting import I64
 from checker.formats.anomalies import LOG
 from checker.formats.verdict import Witness
 
+ISR = Check(LOG, (Need.TRACES,))
 
-@per_partition("incomplete-isr", needs=(Need.TRACES,))
-def incomplete_isr(group: Group) -> Finding:
+
+@ISR.finds("incomplete-isr")
+def incomplete_isr(group: Group) -> Iterator[Cases | Examined]:
     """Find `incomplete-isr`: a leader moves the HW beyond the log end of another member of the ISR
     or ELR of its leader epoch; or a change adds a broker to ISR or ELR whose log ends below a HW
     that a leader established before (after an election from outside ISR and ELR, only HWs from then
@@ -29,13 +32,14 @@ def incomplete_isr(group: Group) -> Finding:
     changes, events = group.memo(changes_of), group.of(HighWatermarks)
     moves = events.take(events.leads)
     if not len(moves) or not changes or missing(group, (Need.TRACES,)):
-        return Finding(property=LOG)
-    found = [*_moves_beyond(group, changes, moves), *_taken_in(group, changes, moves)]
-    if not found:
-        return Finding(property=LOG, examined=len(moves))
-    words = f"{found[0][1]} of {group.partition}, {group.seconds(found[0][0].t_us)} into the storm."
-    told = anomaly(group, "incomplete-isr", words, [witness for witness, _ in found])
-    return Finding(property=LOG, examined=len(moves), anomalies=(told,))
+        return
+    yield Examined(len(moves))
+    yield Cases(
+        "{words} of {partition}, {a:when}.",
+        [*_moves_beyond(group, changes, moves), *_taken_in(group, changes, moves)],
+        lambda each: each[:1],
+        lambda each: {"words": each[1]},
+    )
 
 
 def _log_ends(group: Group) -> dict[str, tuple[I64, I64, I64]]:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, listing, node_witness
-from checker.checks.registry import per_partition, per_run
+from checker.checks.cases import Cases
+from checker.checks.findings import listing, node_witness
+from checker.checks.registry import Check, Scope
 from checker.evidence.contents import first_of
 from checker.evidence.facts import (
     Appends,
@@ -22,31 +23,18 @@ from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.sorting import I64, distinct, order_of
 from checker.formats.anomalies import LOG
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.verdict import Witness
 from node.formats.event_text import Event
 from node.formats.json_input import JsonReader
 
-
-@per_partition(
-    "two-leaders",
-    "leader-outside-isr",
-    "isr-outside-replicas",
-    "fenced-in-isr",
-    needs=(Need.TRACES,),
+LEADERS = Check(
+    LOG,
+    (Need.TRACES,),
+    examined=lambda group: len(group.of(RoleChanges)) + len(group.of(PartitionChanges)),
 )
-@per_run("two-controllers", needs=(Need.TRACES,))
-def judge(group: Group) -> Finding:
-    """Judge the leaders of one partition; or, given the facts of the whole run, its controllers."""
-    roles, appends = group.of(RoleChanges), group.of(Appends)
-    controllers = group.of(Controllers)
-    leaders, writers = roles.take(roles.leads), appends.take(appends.leads)
-    found = list(two_leaders(group, leaders, writers))
-    found += two_controllers(group, controllers.take(controllers.active))
-    found += _elections(group, group.memo(changes_of))
-    changes = group.of(PartitionChanges)
-    return Finding(
-        property=LOG, examined=len(roles) + len(controllers) + len(changes), anomalies=tuple(found)
-    )
+CONTROLLERS = Check(
+    LOG, (Need.TRACES,), Scope.RUN, examined=lambda group: len(group.of(Controllers))
+)
 
 
 def _one_each(facts: OfNode, epochs: I64) -> list[tuple[int, list[int]]]:
@@ -62,49 +50,47 @@ def _one_each(facts: OfNode, epochs: I64) -> list[tuple[int, list[int]]]:
     return [(each, order[claims[claimed == each]].tolist()) for each in double.tolist()]
 
 
-def two_leaders(group: Group, roles: RoleChanges, appends: Appends) -> Iterator[Anomaly]:
+@LEADERS.finds("two-leaders")
+def two_leaders(group: Group) -> Iterator[Cases]:
     """Find `two-leaders`: two nodes became leader, or appended as leader, in one leader epoch of a
-    partition. `roles` and `appends` are those of leaders only."""
+    partition."""
+    roles, appends = group.of(RoleChanges), group.of(Appends)
     claims: tuple[tuple[RoleChanges | Appends, str], ...] = (
-        (roles, "became leader"),
-        (appends, "appended as leader"),
+        (roles.take(roles.leads), "became leader"),
+        (appends.take(appends.leads), "appended as leader"),
     )
-    for facts, did in claims:
-        if double := _one_each(facts, facts.epoch):
-            epoch, rows = double[0]
-            witnesses = [node_witness(facts, r, did) for _, rs in double for r in rs]
-            nodes = listing(w.node for w in witnesses[: len(rows)])
-            yield anomaly(
-                group,
-                "two-leaders",
-                f"{nodes} {did} of {group.partition} in the same epoch {epoch}, first "
-                f"{group.seconds(min(w.t_us for w in witnesses[: len(rows)]))} into the storm.",
-                witnesses,
-                count=len(double),
-            )
-            return
+    facts, did = next((each for each in claims if _one_each(each[0], each[0].epoch)), claims[0])
+
+    def shown(claim: tuple[int, list[int]]) -> list[Witness]:
+        return [node_witness(facts, row, did) for row in claim[1]]
+
+    yield Cases(
+        f"{{nodes:list}} {did} of {{partition}} in the same epoch {{epoch}}, first {{t:when}}.",
+        _one_each(facts, facts.epoch),
+        shown,
+        lambda claim: {
+            "nodes": [w.node for w in shown(claim)],
+            "epoch": claim[0],
+            "t": min(w.t_us for w in shown(claim)),
+        },
+    )
 
 
-def two_controllers(group: Group, active: Controllers) -> list[Anomaly]:
+@CONTROLLERS.finds("two-controllers")
+def two_controllers(group: Group) -> Iterator[Cases]:
     """Find `two-controllers`: two voters were the active controller in one term."""
-    double = _one_each(active, active.term)
-    if not double:
-        return []
-    witnesses = [
-        node_witness(active, row, "became controller") for _, rows in double for row in rows
-    ]
-    term, rows = double[0]
-    return [
-        anomaly(
-            group,
-            "two-controllers",
-            f"{listing(w.node for w in witnesses[: len(rows)])} were controller in the same term "
-            f"{term}.",
-            witnesses,
-            count=len(double),
-            offset=-1,
-        )
-    ]
+    active = group.of(Controllers)
+    active = active.take(active.active)
+    yield Cases(
+        "{nodes:list} were controller in the same term {term}.",
+        _one_each(active, active.term),
+        lambda claim: [node_witness(active, row, "became controller") for row in claim[1]],
+        lambda claim: {
+            "nodes": [active.name(int(active.node[row])) for row in claim[1]],
+            "term": claim[0],
+        },
+        offset=-1,
+    )
 
 
 def may_lead(was: PartitionMembers | Event, now: PartitionMembers | Event) -> set[str]:
@@ -144,34 +130,64 @@ def changes_of(group: Group) -> list[CommittedChange]:
     return found
 
 
-def _elections(group: Group, changes: list[CommittedChange]) -> Iterator[Anomaly]:
-    """Examine each committed change of the partition against the one before it.
-    `leader-outside-isr`: it elects a leader that was in neither ISR nor ELR.
-    `isr-outside-replicas`: a member of its ISR is no replica. `fenced-in-isr`: it leaves a broker
-    in an ISR of two or more that the same controller had fenced."""
-    found: dict[str, list[tuple[str, Witness]]] = {}
+def _later(group: Group) -> Iterator[tuple[CommittedChange | None, CommittedChange]]:
+    """Yield each committed change with the one just before it, None if that is not known."""
     before: CommittedChange | None = None
-    for change in changes:
-        now, witness = change.members, node_witness(change.facts, change.row)
-        when = f"{group.seconds(witness.t_us)} into the storm"
-        in_isr = f"in the ISR of {group.partition}, {when}, but"
-        if now.replicas and (outsiders := sorted(set(now.isr) - set(now.replicas))):
-            words = f"{listing(outsiders)} {in_isr} not among its replicas."
-            found.setdefault("isr-outside-replicas", []).append((words, witness))
-        # Without an ELR the last member may stay: it alone can lead again.
-        if len(now.isr) > 1 and (silent := [m for m in now.isr if m in now.fenced]):
-            words = f"{listing(silent)} {in_isr} fenced."
-            found.setdefault("fenced-in-isr", []).append((words, witness))
-        if before is not None and before.number + 1 == change.number:
-            was = before.members
-            elected = now.leader and now.leader != was.leader and change.epoch > before.epoch
-            if elected and now.leader not in may_lead(was, now):
-                sets = (listing(was.isr) or "empty", listing(was.elr) or "empty")
-                words = (
-                    f"{now.leader} was elected leader of {group.partition} in epoch "
-                    f"{change.epoch}, {when}, from outside ISR ({sets[0]}) and ELR ({sets[1]})."
-                )
-                found.setdefault("leader-outside-isr", []).append((words, witness))
+    for change in group.memo(changes_of):
+        known = before is not None and before.number + 1 == change.number
+        yield before if known else None, change
         before = change
-    for name, told in found.items():
-        yield anomaly(group, name, told[0][0], [w for _, w in told], offset=-1)
+
+
+def _cases(says: str, found: list[tuple[CommittedChange, list[str]]]) -> Cases:
+    return Cases(
+        says,
+        found,
+        lambda pair: [node_witness(pair[0].facts, pair[0].row)],
+        lambda pair: {"who": pair[1], "change": pair[0]},
+        offset=-1,
+    )
+
+
+@LEADERS.finds("isr-outside-replicas")
+def isr_outside_replicas(group: Group) -> Iterator[Cases]:
+    """Find `isr-outside-replicas`: a member of the ISR of a committed change is no replica."""
+    found = []
+    for change in group.memo(changes_of):
+        outsiders = sorted({*change.members.isr} - {*change.members.replicas})
+        if change.members.replicas and outsiders:
+            found.append((change, outsiders))
+    says = "{who:list} in the ISR of {partition}, {a:when}, but not among its replicas."
+    yield _cases(says, found)
+
+
+@LEADERS.finds("fenced-in-isr")
+def fenced_in_isr(group: Group) -> Iterator[Cases]:
+    """Find `fenced-in-isr`: a committed change leaves a broker in an ISR of two or more that the
+    same controller had fenced."""
+    found = []
+    for change in group.memo(changes_of):
+        silent = [each for each in change.members.isr if each in change.members.fenced]
+        # Without an ELR the last member may stay: it alone can lead again.
+        if len(change.members.isr) > 1 and silent:
+            found.append((change, silent))
+    yield _cases("{who:list} in the ISR of {partition}, {a:when}, but fenced.", found)
+
+
+@LEADERS.finds("leader-outside-isr")
+def leader_outside_isr(group: Group) -> Iterator[Cases]:
+    """Find `leader-outside-isr`: a committed change elects a leader that was in neither ISR nor
+    ELR before it."""
+    found = []
+    for before, change in _later(group):
+        if before is None:
+            continue
+        was, now = before.members, change.members
+        elected = now.leader and now.leader != was.leader and change.epoch > before.epoch
+        if elected and now.leader not in may_lead(was, now):
+            found.append((change, [listing(was.isr) or "empty", listing(was.elr) or "empty"]))
+    yield _cases(
+        "{change.members.leader} was elected leader of {partition} in epoch {change.epoch}, "
+        "{a:when}, from outside ISR ({who[0]}) and ELR ({who[1]}).",
+        found,
+    )

@@ -3,174 +3,189 @@ that matches the batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, node_witness, plural
-from checker.checks.registry import per_partition
+from checker.checks.cases import Cases
+from checker.checks.findings import node_witness, plural
+from checker.checks.registry import Check
 from checker.evidence.contents import evidence, first_of
-from checker.evidence.facts import Batches, EpochEntries, LogHeads, Truncations
+from checker.evidence.facts import Batches, EpochEntries, LogHeads, OfNode, Truncations
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.sorting import I64
 from checker.formats.anomalies import LOG, WITNESS_CAP
-from checker.formats.verdict import Anomaly
+from checker.formats.verdict import Witness
 
-
-@per_partition(
-    "corrupt-batch",
-    "log-hole",
-    "epoch-regression",
-    "hw-beyond-log",
-    "epoch-cache-mismatch",
-    needs=(Need.LOGS,),
+LOGS = Check(
+    LOG, (Need.LOGS,), examined=lambda group: len(group.of(LogHeads)) + len(group.of(Batches))
 )
-def judge(group: Group) -> Finding:
-    """Judge each replica's log of one partition by itself."""
-    heads, logs, cache = group.of(LogHeads), group.of(Batches), group.of(EpochEntries)
-    found: dict[str, list[Anomaly]] = {}
-    for row in range(len(heads)):
-        # A record missing from a broken dump must not look like a hole in the log.
-        if not heads.complete[row]:
-            continue
-        node = heads.node[row]
-        own = logs.take(logs.node == node)
-        for each in _of_replica(group, heads, row, own, cache.take(cache.node == node)):
-            found.setdefault(each.name, []).append(each)
-    cuts = group.of(Truncations)
-    if (beyond := _cut_below_high_watermark(group, cuts)) is not None:
-        found.setdefault(beyond.name, []).append(beyond)
-    return Finding(
-        property=LOG,
-        examined=len(heads) + len(logs),
-        anomalies=tuple(_joined(same) for same in found.values()),
+
+
+class _Log(NamedTuple):
+    """The log of one replica: its row in `heads`, its node, and its batches."""
+
+    heads: LogHeads
+    row: int
+    node: str
+    batches: Batches
+
+
+class _Wrong(NamedTuple):
+    """What is wrong with one log, in words, and the rows of facts that show it."""
+
+    words: str
+    witnesses: list[Witness]
+    offset: int
+    number: int
+
+
+def _logs(group: Group) -> list[_Log]:
+    """Return the logs of a partition. A record missing from a broken dump is no hole in a log."""
+    heads, batches = group.of(LogHeads), group.of(Batches)
+    return [
+        _Log(heads, row, heads.name(int(heads.node[row])), batches.take(batches.node == node))
+        for row, node in enumerate(heads.node)
+        if heads.complete[row]
+    ]
+
+
+def _wrong(facts: OfNode, rows: I64, words: str, **known: int) -> _Wrong:
+    witnesses = [node_witness(facts, row) for row in rows.tolist()]
+    return _Wrong(words, witnesses, **{"offset": witnesses[0].offset, "number": len(rows)} | known)
+
+
+def _head(log: _Log, words: str, **known: int) -> _Wrong:
+    return _wrong(log.heads, np.array([log.row]), words, **known)
+
+
+def _cases(found: Iterable[_Wrong]) -> Cases:
+    """Return what is wrong with several logs, in the words of the first."""
+    parts = list(found)
+    if not parts:
+        return Cases("", ())
+    most = WITNESS_CAP if len(parts) == 1 else WITNESS_CAP // 2
+    return Cases(
+        "{words}",
+        parts,
+        lambda part: part.witnesses[:most],
+        lambda part: {"words": part.words},
+        count=sum(part.number for part in parts),
+        offset=min(part.offset for part in parts),
+        t_us=next((w.t_us for w in parts[0].witnesses[:WITNESS_CAP] if w.t_us >= 0), -1),
     )
 
 
-def _joined(same: list[Anomaly]) -> Anomaly:
-    """Join the findings of one anomaly on several replicas."""
-    if len(same) == 1:
-        return same[0]
-    return msgspec.structs.replace(
-        same[0],
-        count=sum(a.count for a in same),
-        offset=min(a.offset for a in same),
-        witnesses=tuple(w for a in same for w in a.witnesses[:8])[:WITNESS_CAP],
-    )
+@LOGS.finds("log-hole")
+def log_hole(group: Group) -> Iterator[Cases]:
+    """Find `log-hole`: the batches of a log are not contiguous, do not end at the log end that the
+    dump states, or begin above an offset that had a record."""
+    yield _cases(wrong for log in group.memo(_logs) for wrong in _holes(group, log))
 
 
-def _of_replica(
-    group: Group, heads: LogHeads, row: int, log: Batches, cache: EpochEntries
-) -> Iterator[Anomaly]:
-    """Find what is wrong with one replica's log. `log-hole`: its batches are not contiguous, do not
-    end at the log end that the dump states, or begin above an offset that had a record.
-    `epoch-regression`: a batch has a lower leader epoch than the one before it. `corrupt-batch`:
-    the prefix hash that is kept beside a batch is not that of its stored bytes.
-    `epoch-cache-mismatch`: the epoch cache is not the one recomputed from the batches."""
-    node, of = heads.name(int(heads.node[row])), group.partition
-    expected = np.concatenate((heads.start[row : row + 1], log.end[:-1]))[: len(log)]
-    holes = np.flatnonzero(log.offset != expected)
+def _holes(group: Group, log: _Log) -> Iterator[_Wrong]:
+    heads, row, node, batches = log
+    of, start, leo = group.partition, int(heads.start[row]), int(heads.leo[row])
+    expected = np.append(start, batches.end[:-1])[: len(batches)]
+    holes = np.flatnonzero(batches.offset != expected)
     if len(holes):
-        at = int(holes[0])
-        yield _report(
-            group,
-            "log-hole",
-            log,
-            holes,
-            f"The log of {of} on {node} is not contiguous: a batch begins at {log.offset[at]} "
-            f"where {expected[at]} was due.",
+        words = (
+            f"The log of {of} on {node} is not contiguous: a batch begins at "
+            f"{batches.offset[holes[0]]} where {expected[holes[0]]} was due."
         )
-    start = int(heads.start[row])
+        yield _wrong(batches, holes, words)
     known = evidence(group).offsets
     early = int(np.searchsorted(known, start))
     if early and node in group.replicas and not group.meta.promise.retention:
-        yield anomaly(
-            group,
-            "log-hole",
+        words = (
             f"The log of {of} on {node} begins at {start}, and {plural(early, 'offset')} below it "
-            f"had a record, the first {known[0]}.",
-            [node_witness(heads, row)],
-            count=early,
-            offset=int(known[0]),
+            f"had a record, the first {known[0]}."
         )
-    end = int(log.end[-1]) if len(log) else int(heads.start[row])
-    if heads.leo[row] >= 0 and end != heads.leo[row]:
-        yield _report(
-            group,
-            "log-hole",
-            heads,
-            np.array([row]),
-            f"The log of {of} on {node} is said to end at {heads.leo[row]}, and its batches end "
-            f"at {end}.",
-        )
-    if heads.hw[row] > heads.leo[row] >= 0:
-        yield _report(
-            group,
-            "hw-beyond-log",
-            heads,
-            np.array([row]),
-            f"The high watermark of {of} on {node} is {heads.hw[row]}, and its log ends at "
-            f"{heads.leo[row]}.",
-        )
-    back = np.flatnonzero((log.epoch[1:] < log.epoch[:-1]) & (log.epoch[1:] >= 0)) + 1
-    if len(back):
-        at = int(back[0])
-        yield _report(
-            group,
-            "epoch-regression",
-            log,
-            back,
-            f"Leader epochs go back along the log of {of} on {node}: from {log.epoch[at - 1]} to "
-            f"{log.epoch[at]} at offset {log.offset[at]}.",
-        )
-    corrupt = np.flatnonzero((log.stored_hash != 0) & (log.stored_hash != log.hash))
-    if len(corrupt):
-        yield _report(
-            group,
-            "corrupt-batch",
-            log,
-            corrupt,
-            f"{plural(len(corrupt), 'stored hash value')} of {of} on {node} not that of the stored "
-            f"bytes, first of the batch at offset {log.offset[corrupt[0]]}: bytes changed "
-            "after they were written.",
-        )
-    if (wrong := _cache_mismatch(log, cache, start)) is not None:
-        yield _report(
-            group,
-            "epoch-cache-mismatch",
-            heads,
-            np.array([row]),
-            f"The epoch cache of {of} on {node} {wrong}.",
-        )
+        yield _head(log, words, number=early, offset=int(known[0]))
+    end = int(batches.end[-1]) if len(batches) else start
+    if end != leo >= 0:
+        words = f"The log of {of} on {node} is said to end at {leo}, and its batches end at {end}."
+        yield _head(log, words)
 
 
-def _cut_below_high_watermark(group: Group, cuts: Truncations) -> Anomaly | None:
-    """Find `hw-beyond-log`: the HW of a replica is above its log end, here after a truncation, if
-    only until the leader's next answer. If the replica leads or stops before that, it holds for
-    committed what it does not have."""
-    rows = np.flatnonzero((cuts.leo >= 0) & (cuts.hw > cuts.leo))
-    if not len(rows):
-        return None
-    row = int(rows[0])
-    witnesses = [
-        node_witness(cuts, int(each), offset=int(cuts.leo[each])) for each in rows[:WITNESS_CAP]
-    ]
-    when = group.seconds(witnesses[0].t_us)
-    return anomaly(
-        group,
-        "hw-beyond-log",
-        f"{witnesses[0].node} truncated its log of {group.partition} to {cuts.leo[row]}, {when} "
-        f"into the storm, and left its high watermark at {cuts.hw[row]}.",
-        witnesses,
-        count=len(rows),
-        offset=int(cuts.leo[row]),
-    )
+@LOGS.finds("hw-beyond-log")
+def hw_beyond_log(group: Group) -> Iterator[Cases]:
+    """Find `hw-beyond-log`: the HW of a replica is above its log end, at the end of the run or
+    after a truncation, if only until the leader's next answer. If the replica leads or stops before
+    that, it holds for committed what it does not have."""
+    yield _cases(_marks_beyond(group))
 
 
-def _report(group: Group, name: str, facts: LogHeads | Batches, rows: I64, message: str) -> Anomaly:
-    return anomaly(group, name, message, [node_witness(facts, int(row)) for row in rows])
+def _marks_beyond(group: Group) -> Iterator[_Wrong]:
+    for log in group.memo(_logs):
+        hw, leo = log.heads.hw[log.row], log.heads.leo[log.row]
+        if hw > leo >= 0:
+            of = f"{group.partition} on {log.node}"
+            yield _head(log, f"The high watermark of {of} is {hw}, and its log ends at {leo}.")
+    cuts = group.of(Truncations)
+    rows = np.flatnonzero((cuts.leo >= 0) & (cuts.hw > cuts.leo)).tolist()
+    if rows:
+        leo, hw = (int(column[rows[0]]) for column in (cuts.leo, cuts.hw))
+        witnesses = [node_witness(cuts, row, offset=int(cuts.leo[row])) for row in rows]
+        words = (
+            f"{witnesses[0].node} truncated its log of {group.partition} to {leo}, "
+            f"{group.seconds(witnesses[0].t_us)} into the storm, and left its high watermark at "
+            f"{hw}."
+        )
+        yield _Wrong(words, witnesses, leo, len(rows))
+
+
+@LOGS.finds("epoch-regression")
+def epoch_regression(group: Group) -> Iterator[Cases]:
+    """Find `epoch-regression`: a batch has a lower leader epoch than the one before it."""
+    yield _cases(_epochs_back(group))
+
+
+def _epochs_back(group: Group) -> Iterator[_Wrong]:
+    for _, _, node, log in group.memo(_logs):
+        back = np.flatnonzero((log.epoch[1:] < log.epoch[:-1]) & (log.epoch[1:] >= 0)) + 1
+        if len(back):
+            at = int(back[0])
+            words = (
+                f"Leader epochs go back along the log of {group.partition} on {node}: from "
+                f"{log.epoch[at - 1]} to {log.epoch[at]} at offset {log.offset[at]}."
+            )
+            yield _wrong(log, back, words)
+
+
+@LOGS.finds("corrupt-batch")
+def corrupt_batch(group: Group) -> Iterator[Cases]:
+    """Find `corrupt-batch`: the prefix hash that is kept beside a batch is not that of its stored
+    bytes."""
+    yield _cases(_corrupt(group))
+
+
+def _corrupt(group: Group) -> Iterator[_Wrong]:
+    for _, _, node, log in group.memo(_logs):
+        corrupt = np.flatnonzero((log.stored_hash != 0) & (log.stored_hash != log.hash))
+        if len(corrupt):
+            words = (
+                f"{plural(len(corrupt), 'stored hash value')} of {group.partition} on {node} not "
+                f"that of the stored bytes, first of the batch at offset {log.offset[corrupt[0]]}: "
+                "bytes changed after they were written."
+            )
+            yield _wrong(log, corrupt, words)
+
+
+@LOGS.finds("epoch-cache-mismatch")
+def epoch_cache_mismatch(group: Group) -> Iterator[Cases]:
+    """Find `epoch-cache-mismatch`: the epoch cache is not the one recomputed from the batches."""
+    yield _cases(_other_caches(group))
+
+
+def _other_caches(group: Group) -> Iterator[_Wrong]:
+    cache = group.of(EpochEntries)
+    for log in group.memo(_logs):
+        own = cache.take(cache.node == log.heads.node[log.row])
+        if wrong := _cache_mismatch(log.batches, own, int(log.heads.start[log.row])):
+            yield _head(log, f"The epoch cache of {group.partition} on {log.node} {wrong}.")
 
 
 def _cache_mismatch(log: Batches, cache: EpochEntries, log_start: int) -> str | None:

@@ -7,15 +7,15 @@ may be gone: such records are counted, and those of them that were never read ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from checker.checks.cases import Cases, Examined, Unknown, excused
 from checker.checks.findings import (
-    Finding,
     LossCount,
-    anomaly,
     listing,
     node_witness_at,
     op_name,
@@ -23,7 +23,7 @@ from checker.checks.findings import (
     record_witness,
     send_witness,
 )
-from checker.checks.registry import per_partition
+from checker.checks.registry import Check
 from checker.evidence.columns import Mask
 from checker.evidence.contents import (
     NEVER,
@@ -47,11 +47,18 @@ from checker.evidence.positions import (
     positions,
 )
 from checker.evidence.sorting import I64
-from checker.formats.anomalies import LOST_WRITES, WITNESS_CAP
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.anomalies import LOST_WRITES
+from checker.formats.verdict import Witness
 from harness.formats.history import show_value
 
 _WEAK = "acks 0 or 1 do not promise that the record survives"
+_OPENING = {
+    "lost": "{n:acknowledged record} of {partition} lost",
+    "tail-lost": "{n:acknowledged record} at the end of {partition} lost",
+    "unseen": "{n:acknowledged record} of {partition} never delivered",
+}
+
+LOSSES = Check(LOST_WRITES, (Need.HISTORY, Need.LOGS, Need.RECORDS))
 
 
 @dataclass(frozen=True)
@@ -68,10 +75,11 @@ class _Required(Columnar):
     flags: I64
 
 
-@per_partition(
-    "lost", "vanished", "tail-lost", "unseen", needs=(Need.HISTORY, Need.LOGS, Need.RECORDS)
-)
-def judge(group: Group) -> Finding:
+Found = Iterator[Cases | Examined | Unknown | dict[str, LossCount]]
+
+
+@LOSSES.finds("lost", "vanished", "tail-lost", "unseen")
+def losses(group: Group) -> Found:
     """Find committed records that no ok read returned, or that are gone (see `vanished`). `lost`: a
     record at or below the highest record that was read, which a read passed over or no log has; or
     another value is at its offset in a log. `tail-lost`: a record above that, and no complete log
@@ -93,18 +101,13 @@ def judge(group: Group) -> Finding:
     deleted = (required.last >= 0) & (required.last < known.deleted_below) & ~lost
     acknowledged = known.sends.outcome[required.send] == Outcome.OK
     missing = ~read & ~lost & ~tail & ~deleted
-    found: list[Anomaly] = []
-    for name, mask in (("lost", lost), ("tail-lost", tail)):
-        found += _each_promise(group, known, required.take(mask), name)
+    yield from _each_promise(group, known, required.take(lost), "lost")
+    yield from _each_promise(group, known, required.take(tail), "tail-lost")
     was_read = vanished(known, group)
-    if len(was_read):
-        found.append(_vanished_anomaly(group, known, was_read))
-    undelivered = 0
+    yield _of_vanished(group, known, was_read)
     unseen = missing & passed.asked_after(required) if missing.any() else missing
-    if unseen.any():
-        undelivered = int((unseen & acknowledged).sum())
-        found += _each_promise(group, known, required.take(unseen), "unseen")
-        missing &= ~unseen
+    yield from _each_promise(group, known, required.take(unseen), "unseen")
+    missing &= ~unseen
     open_ = (missing | read) & ~deleted
     if len(was_read):
         open_ &= ~np.isin(required.value, was_read.value)
@@ -113,17 +116,13 @@ def judge(group: Group) -> Finding:
         lost=int((lost | tail).sum()) + len(was_read),
         acknowledged=int(((lost | tail) & acknowledged).sum() + (writers == Outcome.OK).sum()),
         read=len(was_read),
-        undelivered=undelivered,
+        undelivered=int((unseen & acknowledged).sum()),
         deleted=int((deleted & acknowledged).sum()),
         deleted_unread=int((deleted & acknowledged & ~read).sum()),
     )
-    return Finding(
-        property=LOST_WRITES,
-        examined=len(required) - int((deleted & ~read).sum()),
-        anomalies=tuple(found),
-        unknown=_not_shown(group, known, required.take(open_)),
-        loss=loss,
-    )
+    yield {"loss": loss}
+    yield Examined(len(required) - int((deleted & ~read).sum()))
+    yield Unknown(_not_shown(group, known, required.take(open_)))
 
 
 def _required(known: Evidence) -> _Required:
@@ -332,44 +331,44 @@ def _where(group: Group, known: Evidence, value: int) -> str:
     return f"only the log of {holders} has it" if holders else "no log that is there has it"
 
 
-def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) -> list[Anomaly]:
-    """Return the records acknowledged with acks=all, and apart from them those with weaker acks."""
-    found = []
-    for mask, allowed in ((~missing.weak, ""), (missing.weak, _WEAK)):
-        if mask.any():
-            found.append(_missing(group, known, missing.take(mask), name, allowed))
-    return found
+def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) -> Iterator[Cases]:
+    """Yield records that were never read, those acknowledged with weaker acks than all apart."""
+    missing = missing.take(np.lexsort((missing.value, missing.offset)))
+    for rows, allowed in excused(np.arange(len(missing)), missing.weak, _WEAK):
+        yield _missing(group, known, missing.take(rows), name, allowed)
 
 
-def _missing(group: Group, known: Evidence, missing: _Required, name: str, allowed: str) -> Anomaly:
-    """Return one anomaly for records that were never read."""
-    order = np.lexsort((missing.value, missing.offset))
-    first = missing.take(order)
-    value, offset = int(first.value[0]), int(first.offset[0])
-    case = send_witness(known.sends, int(first.send[0]), offset=offset, value=value)
-    witnesses = [case, *_instead(known, offset, value)]
-    for i in range(1, min(len(first), WITNESS_CAP)):
-        at, its = int(first.offset[i]), int(first.value[i])
-        witnesses.append(send_witness(known.sends, int(first.send[i]), offset=at, value=its))
-    records = plural(len(missing), "acknowledged record")
-    opening = {
-        "lost": f"{records} of {group.partition} lost",
-        "tail-lost": f"{records} at the end of {group.partition} lost",
-        "unseen": f"{records} of {group.partition} never delivered",
-    }[name]
-    at_offset = f" at offset {offset}," if offset >= 0 else ""
-    ended = known.sends.outcome[first.send[0]] == Outcome.OK
-    verb = "was acknowledged" if ended else "was committed (a record of its batch was read)"
-    return anomaly(
-        group,
-        name,
-        f"{opening}: value {show_value(value)}, sent by {op_name(case)}, {verb}{at_offset} "
-        f"{group.seconds(case.t_us)} into the storm{_instead_text(witnesses[1:2])}; "
-        f"{_triage(group, known, missing.value, value)}",
-        witnesses,
-        count=len(missing),
-        offset=offset,
+def _missing(group: Group, known: Evidence, missing: _Required, name: str, allowed: str) -> Cases:
+    """Return records that were never read, in the order of their offsets."""
+
+    def shown(row: int) -> Iterator[Witness]:
+        offset, value = int(missing.offset[row]), int(missing.value[row])
+        yield send_witness(known.sends, int(missing.send[row]), offset=offset, value=value)
+        if row == 0:
+            yield from _instead(known, offset, value)
+
+    def words(row: int) -> dict[str, object]:
+        offset, value = int(missing.offset[row]), int(missing.value[row])
+        ended = known.sends.outcome[missing.send[row]] == Outcome.OK
+        return {
+            "value": value,
+            "verb": "was acknowledged"
+            if ended
+            else "was committed (a record of its batch was read)",
+            "at": f" at offset {offset}," if offset >= 0 else "",
+            "instead": _instead_text(_instead(known, offset, value)),
+            "triage": _triage(group, known, missing.value, value),
+        }
+
+    return Cases(
+        f"{_OPENING[name]}: value {{value:show}}, sent by {{a:op}}, {{verb}}{{at}} {{a:when}}"
+        "{instead}; {triage}",
+        np.arange(len(missing)),
+        shown,
+        words,
+        name=name,
         allowed=allowed,
+        offset=missing.offset[0] if len(missing) else None,
     )
 
 
@@ -513,15 +512,16 @@ def depends_on_every_read(group: Group) -> bool:
     return required is not None and bool(((required.flags & READ_OK) == 0).any())
 
 
-def _vanished_anomaly(group: Group, known: Evidence, gone: _Vanished) -> Anomaly:
-    """Return one anomaly for records that had been read."""
-    places = zip(gone.offset[:WITNESS_CAP].tolist(), gone.value[:WITNESS_CAP].tolist(), strict=True)
-    witnesses = [record_witness(known, offset, value) for offset, value in places]
-    first, value = witnesses[0], int(gone.value[0])
-    message = (
-        f"{plural(len(gone), 'record')} of {group.partition} vanished after being read: "
-        f"{op_name(first)} read value {show_value(value)} at offset {first.offset}, "
-        f"{group.seconds(first.t_us)} into the storm, and later it was not there any more; "
-        f"{_triage(group, known, gone.value, value)}"
+def _of_vanished(group: Group, known: Evidence, gone: _Vanished) -> Cases:
+    """Return records that had been read."""
+    return Cases(
+        "{n:record} of {partition} vanished after being read: {a:op} read value {value:show} at "
+        "offset {a.offset}, {a:when}, and later it was not there any more; {triage}",
+        np.arange(len(gone)),
+        lambda row: [record_witness(known, int(gone.offset[row]), int(gone.value[row]))],
+        lambda row: {
+            "value": gone.value[row],
+            "triage": _triage(group, known, gone.value, int(gone.value[row])),
+        },
+        name="vanished",
     )
-    return anomaly(group, "vanished", message, witnesses, count=len(gone))

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from checker.checks.findings import Finding, anomaly, listing
-from checker.checks.registry import per_run
+from collections.abc import Iterator
+
+from checker.checks.cases import Cases, Examined, Unknown
+from checker.checks.findings import listing
+from checker.checks.registry import Check, Scope
 from checker.evidence.group import Group
 from checker.formats.anomalies import LIVENESS, LOG
 from checker.formats.verdict import Witness
 from harness.formats.run_info import MemberRecord
 
+MEMBERS = Check(LOG, scope=Scope.RUN)
+CHANGES = Check(LIVENESS, scope=Scope.RUN)
 
-@per_run("membership-differs")
-def differs(group: Group) -> Finding:
+
+@MEMBERS.finds("membership-differs")
+def differs(group: Group) -> Iterator[Cases | Examined | Unknown]:
     """Find `membership-differs`: after the final heal a member did not list another member, or
     listed a node that is none."""
     record = group.meta.membership
     if record is None or not record.said:
-        return Finding(property=LOG)
+        return
     silent = [name for name in record.final if name not in record.said]
-    unknown = (
-        f"{listing(silent)} did not say after the final heal who is a member" if silent else ""
-    )
+    yield Examined(len(record.said))
+    if silent:
+        yield Unknown(f"{listing(silent)} did not say after the final heal who is a member")
     wrong = {name: why for name in record.final if (why := _difference(record, name))}
-    if not wrong:
-        return Finding(property=LOG, examined=len(record.said), unknown=unknown)
-    first, why = next(iter(wrong.items()))
-    told = anomaly(
-        group,
-        "membership-differs",
-        f"{first} {why}, although {listing(record.final)} are the members since the final heal.",
-        [
+    yield Cases(
+        "{name} {why}, although {final:list} are the members since the final heal.",
+        list(wrong),
+        lambda name: [
             Witness(what=f"the list of {name}: {', '.join(record.said[name])}", node=name)
-            for name in wrong
         ],
-        count=len(wrong),
+        lambda name: {"name": name, "why": wrong[name], "final": record.final},
         offset=-1,
     )
-    return Finding(property=LOG, examined=len(record.said), anomalies=(told,), unknown=unknown)
 
 
 def _difference(record: MemberRecord, name: str) -> str:
@@ -51,17 +51,16 @@ def _difference(record: MemberRecord, name: str) -> str:
     return " and ".join(words)
 
 
-@per_run("membership-stuck")
-def stuck(group: Group) -> Finding:
+@CHANGES.finds("membership-stuck")
+def stuck(group: Group) -> Iterator[Cases | Examined]:
     """Find `membership-stuck`: a change of the final heal did not come in three times the time
     that it may take."""
     record = group.meta.membership
     if record is None or group.meta.state != "finished":
-        return Finding(property=LIVENESS)
-    told = anomaly(
-        group,
-        "membership-stuck",
-        f"The final heal of the members did not end: {record.stuck.rstrip('.')}.",
-        offset=-1,
-    )
-    return Finding(property=LIVENESS, examined=1, anomalies=(told,) if record.stuck else ())
+        return
+    yield Examined(1)
+    if record.stuck:
+        why = record.stuck.rstrip(".")
+        yield Cases(
+            "The final heal of the members did not end: {why}.", words=lambda _: {"why": why}
+        )

@@ -2,80 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from checker.checks.cases import Cases, Unknown, excused
 from checker.checks.findings import (
-    Finding,
-    anomaly,
     node_witness_at,
     op_name,
-    plural,
     read_witness,
     record_witness,
     send_witness,
 )
-from checker.checks.registry import per_partition
+from checker.checks.registry import Check
 from checker.evidence.columns import Mask
 from checker.evidence.contents import ACKED_WEAKLY, Evidence, Records, evidence, first_of
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.positions import log_start_open, proves_nothing, undeleted_from
 from checker.evidence.sorting import I64, order_of
-from checker.formats.anomalies import OFFSETS, WITNESS_CAP
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.anomalies import OFFSETS
+from checker.formats.verdict import Witness
 from harness.formats.history import show_value
 
 _WEAK = "one side is only an acknowledgement with acks 0 or 1, which promises nothing"
 
 
-@per_partition(
-    "inconsistent-offsets",
-    "duplicate",
-    "offset-hole",
-    needs=(Need.HISTORY, Need.LOGS, Need.RECORDS),
+PLACES = Check(
+    OFFSETS,
+    (Need.HISTORY, Need.LOGS, Need.RECORDS),
+    examined=lambda group: len(evidence(group).placed),
 )
-def judge(group: Group) -> Finding:
-    known = evidence(group)
-    found = [*inconsistent_offsets(group, known), *duplicate(group, known)]
-    holes, doubt = offset_hole(group, known)
-    return Finding(
-        property=OFFSETS, examined=len(known.placed), anomalies=(*found, *holes), unknown=doubt
-    )
 
 
-def inconsistent_offsets(group: Group, known: Evidence) -> list[Anomaly]:
+@PLACES.finds("inconsistent-offsets")
+def inconsistent_offsets(group: Group) -> Iterator[Cases]:
     """Find `inconsistent-offsets`: two values are at one offset, by acknowledgements and reads.
     Allowed if one of them rests only on an acknowledgement with acks 0 or 1."""
+    known = evidence(group)
     readable = known.placed.take(known.placed.value >= 0)
     several = _with_two_values(readable)
     if not len(several):
-        return []
+        return
     certain = _with_two_values(readable.take(readable.flags != ACKED_WEAKLY))
-    weak = np.setdiff1d(several, certain)
-    found = []
-    for offsets, allowed in ((certain, ""), (weak, _WEAK)):
-        if not len(offsets):
-            continue
-        witnesses: list[Witness] = []
-        for offset in offsets[:WITNESS_CAP].tolist():
-            for value in readable.value[readable.offset == offset].tolist():
-                witnesses += _source(known, offset, value)
-        first = int(offsets[0])
-        values = readable.value[readable.offset == first].tolist()
-        words = "; ".join(_words(group, w) for w in witnesses[:2])
-        found.append(
-            anomaly(
-                group,
-                "inconsistent-offsets",
-                f"{plural(len(offsets), 'offset')} of {group.partition} with more than one value: "
-                f"offset {first} holds {' and '.join(map(show_value, values))} ({words}).",
-                witnesses,
-                count=len(offsets),
-                offset=first,
-                allowed=allowed,
-            )
+
+    def values(offset: int) -> list[int]:
+        return [int(value) for value in readable.value[readable.offset == offset]]
+
+    for offsets, allowed in excused(several, ~np.isin(several, certain), _WEAK):
+        yield Cases(
+            "{n:offset} of {partition} with more than one value: offset {offset} holds {values} "
+            "({places}).",
+            offsets,
+            lambda at: [w for value in values(at) for w in _source(known, at, value)],
+            lambda at: {
+                "offset": at,
+                "values": " and ".join(map(show_value, values(at))),
+                "places": _places(group, [w for v in values(at) for w in _source(known, at, v)]),
+            },
+            allowed=allowed,
+            offset=offsets[0] if len(offsets) else None,
         )
-    return found
 
 
 def _with_two_values(records: Records) -> I64:
@@ -101,34 +88,49 @@ def _words(group: Group, witness: Witness) -> str:
     return f"{witness.what} by {op_name(witness)} {group.seconds(witness.t_us)} into the storm"
 
 
-def duplicate(group: Group, known: Evidence) -> list[Anomaly]:
+def _places(group: Group, witnesses: list[Witness]) -> str:
+    return "; ".join(_words(group, w) for w in witnesses[:2])
+
+
+@PLACES.finds("duplicate")
+def duplicate(group: Group) -> Iterator[Cases]:
     """Find `duplicate`: a value is acknowledged or read at two offsets; or it is twice in the
     committed part of one log; or the committed logs have it, but never at an offset at which it was
     acknowledged or read."""
+    known = evidence(group)
     values = known.values
     double = np.union1d(values.value[values.first != values.last], _double_in_logs(known))
-    if not len(double):
-        return []
     # If two sends wrote one value, the history is at fault, not the system.
     double = double[~np.isin(double, known.shared_values)]
     if not len(double):
-        return []
+        return
     lowest, _ = known.place_of(double)
     double = double[np.lexsort((double, lowest))]
-    witnesses: list[Witness] = []
-    for value in double[:WITNESS_CAP].tolist():
-        for offset in known.placed.offset[known.placed.value == value].tolist():
-            witnesses += _source(known, offset, value)
+
+    def shown(value: int) -> list[Witness]:
+        places = known.placed.offset[known.placed.value == value].tolist()
         logged = known.committed_log_records
-        rows = np.flatnonzero(logged.value == value)
-        witnesses += [node_witness_at(known.logs, logged, row) for row in rows.tolist()]
-    offsets = [w.offset for w in witnesses if w.value == double[0]]
-    message = (
-        f"{plural(len(double), 'value')} of {group.partition} at more than one offset: "
-        f"value {show_value(int(double[0]))} is at {min(offsets)} and at {max(offsets)} "
-        f"({'; '.join(_words(group, w) for w in witnesses[:2])})."
+        rows = np.flatnonzero(logged.value == value).tolist()
+        return [
+            *(witness for offset in places for witness in _source(known, offset, value)),
+            *(node_witness_at(known.logs, logged, row) for row in rows),
+        ]
+
+    first = shown(int(double[0]))
+    offsets = [w.offset for w in first]
+    yield Cases(
+        "{n:value} of {partition} at more than one offset: value {value:show} is at {low} and at "
+        "{high} ({places}).",
+        double,
+        shown,
+        lambda value: {
+            "value": value,
+            "low": min(offsets),
+            "high": max(offsets),
+            "places": _places(group, first),
+        },
+        offset=min(offsets),
     )
-    return [anomaly(group, "duplicate", message, witnesses, count=len(double), offset=min(offsets))]
 
 
 def _double_in_logs(known: Evidence) -> I64:
@@ -162,34 +164,33 @@ def _is_among(records: Records, others: Records) -> Mask:
     return same
 
 
-def offset_hole(group: Group, known: Evidence) -> tuple[list[Anomaly], str]:
+@PLACES.finds("offset-hole")
+def offset_hole(group: Group) -> Iterator[Cases | Unknown]:
     """Find `offset-hole`: a read passed over offsets between its start and its first record, or
-    between two of its records. The second result says why such offsets prove nothing, "" if they
-    do, or if nothing of the kind was found."""
+    between two of its records. If such offsets may have been deleted, they prove nothing."""
+    known = evidence(group)
     reads = known.polls.take(known.polls.count > 0)
     if not len(reads):
-        return [], ""
+        return
     opens = np.ones(len(reads), dtype=bool)
     opens[1:] = (reads.op[1:] != reads.op[:-1]) | (reads.seq[1:] != reads.seq[:-1])
     expected = np.where(opens, reads.start, np.append(-1, reads.end[:-1]))
     holes_at = (reads.offset > expected) & (expected >= 0)
-    doubt = ""
     if log_start_open(group):
         kept = np.minimum(undeleted_from(known, reads), reads.offset)
         doubtful = holes_at & (expected < kept) & group.meta.promise.contiguous_offsets
-        doubt = proves_nothing(group, "offset-hole") if doubtful.any() else ""
+        if doubtful.any() and (doubt := proves_nothing(group, "offset-hole")):
+            yield Unknown(doubt)
         expected = np.maximum(expected, kept)
     rows = np.flatnonzero(holes_at & (reads.offset > expected))
-    if not len(rows):
-        return [], doubt
     rows = rows[order_of((expected[rows], reads.complete_us[rows], reads.op[rows]))]
     holes = np.unique(np.stack((expected[rows], reads.offset[rows])), axis=1)
-    count = int((holes[1] - holes[0]).sum())
-    witnesses = [read_witness(reads, int(row)) for row in rows[:WITNESS_CAP]]
-    first = int(expected[rows[0]])
-    message = (
-        f"{plural(count, 'offset')} missing from reads of {group.partition}: "
-        f"{op_name(witnesses[0])} expected offset {first} next and got {witnesses[0].offset}, "
-        f"{group.seconds(witnesses[0].t_us)} into the storm."
+    yield Cases(
+        "{n:offset} missing from reads of {partition}: {a:op} expected offset {due} next and got "
+        "{a.offset}, {a:when}.",
+        rows,
+        lambda row: [read_witness(reads, row)],
+        lambda row: {"due": expected[row]},
+        count=int((holes[1] - holes[0]).sum()),
+        offset=expected[rows[0]] if len(rows) else None,
     )
-    return [anomaly(group, "offset-hole", message, witnesses, count=count, offset=first)], doubt

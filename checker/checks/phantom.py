@@ -7,27 +7,17 @@ the whole run are searched for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from checker.checks.findings import (
-    Finding,
-    Findings,
-    Origin,
-    Place,
-    UnknownValue,
-    anomaly,
-    op_name,
-    plural,
-)
-from checker.checks.registry import across_partitions
+from checker.checks.cases import Cases
+from checker.checks.findings import Findings, Origin, UnknownValue
+from checker.checks.registry import Check, Scope
 from checker.evidence.columns import Rows
-from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64
-from checker.formats.anomalies import WITNESS_CAP
-from checker.formats.verdict import Anomaly, Witness
-from harness.formats.history import show_value
+from checker.formats.anomalies import OFFSETS
+from checker.formats.verdict import Witness
 
 
 def wrote(values: Sequence[int], start: I64, count: I64) -> I64:
@@ -67,63 +57,18 @@ def joined_origins(parts: Iterable[Mapping[int, Origin]]) -> dict[int, Origin]:
     return dict(sorted(found, key=lambda pair: (pair[1].first, pair[1].op)))
 
 
-@across_partitions("phantom", "misrouted")
-def judge(run: Findings) -> list[Anomaly]:
-    """Find values in partitions to which they were not sent. `misrouted`: sent to another
-    partition. `phantom`: sent by no operation of the run."""
-    made: list[Anomaly] = []
-    for partition, found in run.by_partition:
-        made += _of_partition(run.meta, partition, found, run.origins)
-    return made
+STRAYS = Check(OFFSETS, scope=Scope.ACROSS)
 
 
-def _of_partition(
-    meta: RunMeta, partition: str, found: Finding, known: Mapping[int, Origin]
-) -> list[Anomaly]:
-    place = Place(meta.run, partition)
-    never_sent = [u for u in found.unknown_values if u.value not in known]
-    elsewhere = [u for u in found.unknown_values if u.value in known]
-    made = []
-    if elsewhere:
-        origin, first = known[elsewhere[0].value], elsewhere[0]
-        message = (
-            f"{plural(len(elsewhere), 'value')} in {partition} sent to another partition: value "
-            f"{first.value} at offset {first.offset}, {_seen(meta, first.witness)}, was sent to "
-            f"{origin.partition} by operation {origin.op} of {origin.client}."
-        )
-        made.append(_anomaly(place, "misrouted", message, elsewhere, known, len(elsewhere)))
-    # If there are very many, only some were handed over; the others count as phantoms.
-    count = found.unknown_value_count - len(elsewhere)
-    if never_sent:
-        first = never_sent[0]
-        message = (
-            f"{plural(count, 'value')} in {partition} that no client sent: "
-            f"value {show_value(first.value)} at offset {first.offset}, "
-            f"{_seen(meta, first.witness)}."
-        )
-        made.append(_anomaly(place, "phantom", message, never_sent, {}, count))
-    return made
+@STRAYS.finds("misrouted", "phantom")
+def strays(run: Findings) -> Iterator[Cases]:
+    """Find values in partitions to which they were not sent. Find `misrouted`: sent to another
+    partition. Find `phantom`: sent by no operation of the run."""
 
-
-def _seen(meta: RunMeta, witness: Witness) -> str:
-    if witness.op >= 0:
-        return f"read by {op_name(witness)} {meta.since_storm(witness.t_us)} into the storm"
-    return f"in the log of {witness.node}"
-
-
-def _anomaly(
-    place: Place,
-    name: str,
-    message: str,
-    values: Sequence[UnknownValue],
-    known: Mapping[int, Origin],
-    count: int,
-) -> Anomaly:
-    witnesses = []
-    for each in values[:WITNESS_CAP]:
-        witnesses.append(each.witness)
-        if origin := known.get(each.value):
-            sent = Witness(
+    def shown(each: UnknownValue) -> Iterator[Witness]:
+        yield each.witness
+        if origin := run.origins.get(each.value):
+            yield Witness(
                 what=f"send to {origin.partition}",
                 op=origin.op,
                 process=origin.process,
@@ -131,13 +76,34 @@ def _anomaly(
                 t_us=origin.t_us,
                 value=each.value,
             )
-            witnesses.append(sent)
-    return anomaly(
-        place,
-        name,
-        message,
-        witnesses,
-        count=count,
-        offset=values[0].offset,
-        t_us=values[0].witness.t_us,
-    )
+
+    def words(each: UnknownValue) -> dict[str, object]:
+        return {"it": each, "origin": run.origins.get(each.value)}
+
+    for partition, found in run.by_partition:
+        elsewhere = [u for u in found.unknown_values if u.value in run.origins]
+        never_sent = [u for u in found.unknown_values if u.value not in run.origins]
+        for name, values, what, more in (
+            ("misrouted", elsewhere, "sent to another partition: value {it.value}", _SENT),
+            ("phantom", never_sent, "that no client sent: value {it.value:show}", ""),
+        ):
+            if not values:
+                continue
+            # If there are very many, only some were handed over; the others count as phantoms.
+            others = found.unknown_value_count - len(elsewhere) - len(never_sent)
+            in_log = values[0].witness.op < 0
+            where = "in the log of {a.node}" if in_log else "read by {a:op} {a:when}"
+            yield Cases(
+                f"{{n:value}} in {{partition}} {what} at offset {{it.offset}}, {where}{more}.",
+                values,
+                shown,
+                words,
+                name=name,
+                partition=partition,
+                count=len(values) + others * (name == "phantom"),
+                offset=values[0].offset,
+                t_us=values[0].witness.t_us,
+            )
+
+
+_SENT = ", was sent to {origin.partition} by operation {origin.op} of {origin.client}"

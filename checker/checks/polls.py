@@ -8,10 +8,13 @@ and a record counts at the offset at which it was read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, op_name, plural, read_witness
-from checker.checks.registry import per_partition
+from checker.checks.cases import Cases, Examined, Unknown
+from checker.checks.findings import read_witness
+from checker.checks.registry import Check
 from checker.evidence.columns import Mask
 from checker.evidence.contents import Evidence, evidence, first_of
 from checker.evidence.facts import Outcome, Polls, Resets
@@ -19,38 +22,20 @@ from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.positions import begins_at, proves_nothing, resets_before, undeleted_from
 from checker.evidence.sorting import I64
-from checker.formats.anomalies import OFFSETS, WITNESS_CAP
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.anomalies import OFFSETS
+from checker.formats.verdict import Witness
 
 _WEAK = "it passed over records that were only acknowledged, with acks 0 or 1, and may be lost"
 _SUBSCRIBED = "a subscribed consumer may be moved by a rebalance"
 
 
-@per_partition(
-    "int-nonmonotonic-poll",
-    "int-poll-skip",
-    "nonmonotonic-poll",
-    "poll-skip",
-    needs=(Need.HISTORY,),
-)
-def judge(group: Group) -> Finding:
-    known = evidence(group)
+POLLS = Check(OFFSETS, (Need.HISTORY,))
+
+
+def _starts(known: Evidence) -> tuple[Polls, Mask, I64]:
+    """Return the runs of records, which rows of all polls they are, and where each had to begin."""
     some = known.polls.count > 0
-    reads = known.polls.take(some)
-    if not len(reads):
-        return Finding(property=OFFSETS)
-    begin = begins_at(known.polls)[some]
-    inside, between = (
-        _inside(known, reads, begin),
-        _between(group, known, reads, known.follows[some], begin),
-    )
-    doubtful = [moves.name for moves in (inside, between) if moves.doubtful.any()]
-    return Finding(
-        property=OFFSETS,
-        examined=known.polls_with_records,
-        anomalies=(*_reported(group, inside), *_reported(group, between)),
-        unknown=proves_nothing(group, doubtful[0]) if doubtful else "",
-    )
+    return known.polls.take(some), some, begins_at(known.polls)[some]
 
 
 class _Moves:
@@ -63,7 +48,6 @@ class _Moves:
     def __init__(
         self, known: Evidence, reads: Polls, rows: tuple[I64, I64], stands: I64, moved: Mask
     ) -> None:
-        self.name = "poll-skip"
         self.reads, self.stands, self.moved = reads, stands, moved
         self.before, self.after = rows
         begin, floor = reads.offset[self.after], undeleted_from(known, reads)[self.after]
@@ -81,21 +65,31 @@ def _any_between(offsets: I64, low: I64, high: I64) -> Mask:
     return found
 
 
-def _inside(known: Evidence, reads: Polls, begin: I64) -> _Moves:
-    """Compare successive runs of records of one poll; a rebalance may move it meanwhile.
-    `int-nonmonotonic-poll`: a record is not above the one before. `int-poll-skip`: another known
-    record stands between. A read that states its start is compared with that."""
+@POLLS.finds("int-nonmonotonic-poll", "int-poll-skip")
+def inside_polls(group: Group) -> Iterator[Cases | Examined | Unknown]:
+    """Compare successive runs of records of one poll; a rebalance may move it meanwhile. A read
+    that states its start is compared with that. Find `int-nonmonotonic-poll`: a record is not above
+    the one before. Find `int-poll-skip`: another known record stands between."""
+    known = evidence(group)
+    reads, _, begin = _starts(known)
+    if not len(reads):
+        return
+    yield Examined(known.polls_with_records)
     after = np.flatnonzero((reads.op[1:] == reads.op[:-1]) & ~reads.rebalanced[1:]) + 1
     stands = np.where(begin[after] >= 0, begin[after], reads.end[after - 1])
     moves = _Moves(known, reads, (after - 1, after), stands, np.zeros(len(after), bool))
-    moves.name = "int-poll-skip"
-    return moves
+    yield from _reported(group, moves, "int-", "inside one poll")
 
 
-def _between(group: Group, known: Evidence, reads: Polls, follows: Mask, begin: I64) -> _Moves:
+@POLLS.finds("nonmonotonic-poll", "poll-skip")
+def between_polls(group: Group) -> Iterator[Cases | Examined | Unknown]:
     """Compare a poll with where it states to begin, or else with the last ok poll of the same
-    process since its position was dropped. `nonmonotonic-poll`: its first record is below that.
-    `poll-skip`: another known record stands between."""
+    process since its position was dropped. Find `nonmonotonic-poll`: its first record is below
+    that. Find `poll-skip`: another known record stands between."""
+    known = evidence(group)
+    reads, some, begin = _starts(known)
+    if not len(reads):
+        return
     starts = first_of(reads.op)
     ends = np.append(starts[1:], len(reads)) - 1
     polls = reads.take(starts)
@@ -104,53 +98,55 @@ def _between(group: Group, known: Evidence, reads: Polls, follows: Mask, begin: 
     latest_ok = np.maximum.accumulate(np.where(ok, np.arange(len(polls)), -1))
     baseline = np.append(-1, latest_ok[:-1])
     # If polls before it were left out, it continued the last of them.
-    usable = (baseline >= 0) & ~follows[starts] & ~polls.rebalanced
+    usable = (baseline >= 0) & ~known.follows[some][starts] & ~polls.rebalanced
     usable &= (process[baseline] == process) & (resets[baseline] == resets)
     rows = np.flatnonzero(usable | (begin[starts] >= 0))
     before, after = np.where(usable, ends[baseline], starts)[rows], starts[rows]
     stated = begin[after] >= 0
     stands = np.where(stated, begin[after], reads.end[before])
-    return _Moves(known, reads, (before, after), stands, subscribed[rows] & ~stated)
+    moves = _Moves(known, reads, (before, after), stands, subscribed[rows] & ~stated)
+    yield from _reported(group, moves, "", "between polls")
 
 
-def _reported(group: Group, moves: _Moves) -> list[Anomaly]:
-    """Return the anomalies of these moves, those that are allowed apart."""
-    prefix = "int-" if moves.name == "int-poll-skip" else ""
-    found = []
+def _reported(group: Group, moves: _Moves, prefix: str, where: str) -> Iterator[Cases | Unknown]:
+    """Yield the cases of these moves, those that are allowed apart."""
+    back, skip = f"{prefix}nonmonotonic-poll", f"{prefix}poll-skip"
+    if moves.doubtful.any():
+        yield Unknown(proves_nothing(group, skip))
     for name, which, allowed in (
-        (f"{prefix}nonmonotonic-poll", moves.back & ~moves.moved, ""),
-        (f"{prefix}nonmonotonic-poll", moves.back & moves.moved, _SUBSCRIBED),
-        (moves.name, moves.ahead & ~moves.moved & ~moves.weak, ""),
-        (moves.name, moves.ahead & ~moves.moved & moves.weak, _WEAK),
-        (moves.name, moves.ahead & moves.moved, _SUBSCRIBED),
+        (back, moves.back & ~moves.moved, ""),
+        (back, moves.back & moves.moved, _SUBSCRIBED),
+        (skip, moves.ahead & ~moves.moved & ~moves.weak, ""),
+        (skip, moves.ahead & ~moves.moved & moves.weak, _WEAK),
+        (skip, moves.ahead & moves.moved, _SUBSCRIBED),
     ):
-        if which.any():
-            found.append(_report(group, moves, name, np.flatnonzero(which), allowed))
-    return found
+        yield _cases(moves, name, where, np.flatnonzero(which), allowed)
 
 
-def _report(group: Group, moves: _Moves, name: str, rows: I64, allowed: str) -> Anomaly:
-    """Return pairs of runs that do not follow each other as one anomaly."""
-    reads, count = moves.reads, len(rows)
-    rows = rows[np.lexsort((reads.op[moves.after[rows]], reads.offset[moves.after[rows]]))]
-    witnesses: list[Witness] = []
-    for before, after in zip(moves.before[rows], moves.after[rows], strict=True):
-        if len(witnesses) + 1 >= WITNESS_CAP:
-            break
-        witnesses.append(read_witness(reads, int(after)))
-        if before != after:
-            last, span = int(reads.end[before]) - 1, int(reads.value[before])
-            value = span + int(reads.count[before]) - 1 if span >= 0 else span
-            witnesses.append(read_witness(reads, int(before), offset=last, value=value))
-    skipped = "skipped records" if name.endswith("skip") else "went back or repeated"
-    where = "inside one poll" if name.startswith("int-") else "between polls"
-    now, first = witnesses[0], rows[0]
-    after = f"after offset {witnesses[1].offset}" if len(witnesses) > 1 else ""
-    if moves.before[first] == moves.after[first]:
-        where, after = "at the start of a read", f"though it began at {moves.stands[first]}"
-    message = (
-        f"{plural(count, 'time')} a consumer of {group.partition} {skipped} {where}: "
-        f"{op_name(now)} got offset {now.offset} {after}, "
-        f"{group.seconds(now.t_us)} into the storm."
+def _cases(moves: _Moves, name: str, where: str, rows: I64, allowed: str) -> Cases:
+    """Return pairs of runs that do not follow each other."""
+    reads, before, after = moves.reads, moves.before, moves.after
+
+    def shown(row: int) -> Iterator[Witness]:
+        yield read_witness(reads, int(after[row]))
+        if (first := int(before[row])) != after[row]:
+            last, span = int(reads.end[first]) - 1, int(reads.value[first])
+            value = span + int(reads.count[first]) - 1 if span >= 0 else span
+            yield read_witness(reads, first, offset=last, value=value)
+
+    def words(row: int) -> dict[str, str]:
+        if before[row] == after[row]:
+            then = f"though it began at {moves.stands[row]}"
+            return {"where": "at the start of a read", "then": then}
+        return {"where": where, "then": f"after offset {reads.end[before[row]] - 1}"}
+
+    did = "skipped records" if name.endswith("skip") else "went back or repeated"
+    return Cases(
+        f"{{n:time}} a consumer of {{partition}} {did} {{where}}: "
+        "{a:op} got offset {a.offset} {then}, {a:when}.",
+        rows[np.lexsort((reads.op[after[rows]], reads.offset[after[rows]]))],
+        shown,
+        words,
+        name=name,
+        allowed=allowed,
     )
-    return anomaly(group, name, message, witnesses, count=count, allowed=allowed)

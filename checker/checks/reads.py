@@ -3,12 +3,14 @@ the HW that the answer states, and the highest HW of any replica when the answer
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, node_witness, op_name, plural, read_witness
-from checker.checks.registry import per_partition
+from checker.checks.cases import Cases
+from checker.checks.findings import node_witness, read_witness
+from checker.checks.registry import Check
 from checker.evidence.columns import Mask
 from checker.evidence.contents import Evidence, evidence
 from checker.evidence.facts import (
@@ -24,77 +26,73 @@ from checker.evidence.needs import Need, missing
 from checker.evidence.positions import last_of_answers, positions
 from checker.evidence.sorting import I64
 from checker.formats.anomalies import READS, WITNESS_CAP
-from checker.formats.verdict import Anomaly
+from checker.formats.verdict import Witness
 
 _NO_LIMIT: Final = np.iinfo(np.int64).max
 
 
-@per_partition(
-    "read-beyond-hw",
-    "end-below-hw",
-    "stale-read",
-    "hw-regression",
-    needs=(Need.HISTORY, Need.WATERMARKS),
-)
-def judge(group: Group) -> Finding:
-    known = evidence(group)
-    reads = known.polls.take(known.polls.outcome == Outcome.OK)
-    found = [
-        *read_beyond_hw(group, reads),
-        *end_below_hw(group, known, reads),
-        *stale_read(group, known, reads),
-        *hw_regression(group, known),
-    ]
+def _examined(group: Group) -> int:
+    """Count the reads that something limits."""
+    reads = _ok_reads(group)
     bounded = (reads.hw >= 0).any() or group.meta.promise.staleness_ms >= 0
-    bounded |= "hw" in group.meta.capabilities
-    skipped = int(group.of(SkippedPolls).count.sum())
-    examined = int((reads.count > 0).sum()) + skipped if bounded else 0
-    return Finding(property=READS, examined=examined, anomalies=tuple(found))
+    if not bounded and "hw" not in group.meta.capabilities:
+        return 0
+    return int((reads.count > 0).sum()) + int(group.of(SkippedPolls).count.sum())
 
 
-def read_beyond_hw(group: Group, reads: Polls) -> list[Anomaly]:
+READ_LIMITS = Check(READS, (Need.HISTORY, Need.WATERMARKS), examined=_examined)
+
+
+def _ok_reads(group: Group) -> Polls:
+    polls = evidence(group).polls
+    return polls.take(polls.outcome == Outcome.OK)
+
+
+def _by_time(reads: Polls, rows: I64) -> I64:
+    return rows[np.lexsort((reads.op[rows], reads.complete_us[rows]))]
+
+
+@READ_LIMITS.finds("read-beyond-hw")
+def read_beyond_hw(group: Group) -> Iterator[Cases]:
     """Find `read-beyond-hw`: an ok read returned a record at or above the HW that the answer
     states, or above the highest HW that any replica had established when the read completed. A
     broker writes an HW event to its trace before it answers, and clients use the same clock. So an
     HW event that is later than the answer cannot excuse it. The second form needs the trace of
     every replica."""
+    reads = _ok_reads(group)
     reads = reads.take(reads.count > 0)
     stated = np.where(reads.hw >= 0, reads.hw, _NO_LIMIT)
     limit = np.minimum(stated, _established(group, reads))
     beyond = np.clip(reads.end - np.maximum(reads.offset, limit), 0, None)
-    rows = np.flatnonzero(beyond > 0)
-    if not len(rows):
-        return []
-    rows = rows[np.lexsort((reads.op[rows], reads.complete_us[rows]))]
-    first = int(rows[0])
-    offset = max(int(limit[first]), int(reads.offset[first]))
-    witnesses = [
-        read_witness(
-            reads,
-            int(r),
-            offset=max(int(limit[r]), int(reads.offset[r])),
-            value=int(reads.value[r]) + max(int(limit[r] - reads.offset[r]), 0),
-        )
-        for r in rows[: WITNESS_CAP - 1]
-    ]
+    rows = _by_time(reads, np.flatnonzero(beyond > 0))
     events = group.of(HighWatermarks)
-    then = np.flatnonzero((events.t_us > reads.complete_us[first]) & (events.hw > offset))
-    if len(then):
-        row = int(then[0])
-        witnesses.append(node_witness(events, row, offset=int(events.hw[row])))
-    mark = int(limit[first])
-    source = (
-        f"though the answer itself states {mark}"
-        if stated[first] == mark
-        else f"when {mark} was the highest that any replica had established"
+
+    def shown(nth: int) -> Iterator[Witness]:
+        row = int(rows[nth])
+        if nth < WITNESS_CAP - 1:
+            passed = max(int(limit[row] - reads.offset[row]), 0)
+            at = {"offset": reads.offset[row] + passed, "value": reads.value[row] + passed}
+            yield read_witness(reads, row, **at)
+        if nth == min(len(rows), WITNESS_CAP - 1) - 1:
+            offset = max(int(limit[rows[0]]), int(reads.offset[rows[0]]))
+            late = events.t_us > reads.complete_us[rows[0]]
+            for then in np.flatnonzero(late & (events.hw > offset))[:1].tolist():
+                yield node_witness(events, then, offset=int(events.hw[then]))
+
+    def source(nth: int) -> dict[str, str]:
+        mark = int(limit[rows[nth]])
+        if stated[rows[nth]] == mark:
+            return {"source": f"though the answer itself states {mark}"}
+        return {"source": f"when {mark} was the highest that any replica had established"}
+
+    yield Cases(
+        "{n:record} of {partition} read beyond the high watermark: {a:op} got offset {a.offset} "
+        "from {a:from} {a:when}, {source}.",
+        np.arange(len(rows)),
+        shown,
+        source,
+        count=int(beyond.sum()),
     )
-    case = witnesses[0]
-    message = (
-        f"{plural(int(beyond.sum()), 'record')} of {group.partition} read beyond the high "
-        f"watermark: {op_name(case)} got offset {offset} from {case.node or 'a broker'} "
-        f"{group.seconds(case.t_us)} into the storm, {source}."
-    )
-    return [anomaly(group, "read-beyond-hw", message, witnesses, count=int(beyond.sum()))]
 
 
 def _established(group: Group, reads: Polls | Contents) -> I64:
@@ -109,32 +107,27 @@ def _established(group: Group, reads: Polls | Contents) -> I64:
     return found
 
 
-def end_below_hw(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
+@READ_LIMITS.finds("end-below-hw")
+def end_below_hw(group: Group) -> Iterator[Cases]:
     """Find `end-below-hw`: an answer states that the log ends below a record that was known before
     and is below the HW that the answer states itself. A reader with read_committed gets nothing
     behind a transaction that is under way."""
+    known, reads = evidence(group), _ok_reads(group)
     where = positions(known)
     low = np.maximum(where.end, where.floor)
-    rows = np.flatnonzero(
-        last_of_answers(reads) & reads.at_end & (where.end >= 0) & (low < reads.hw)
-    )
-    if not len(rows):
-        return []
+    below = last_of_answers(reads) & reads.at_end & (where.end >= 0) & (low < reads.hw)
+    if not len(rows := np.flatnonzero(below)):
+        return
     rows = rows[reads.uncommitted[rows] | ~_may_wait(group, known, reads.take(rows))]
     since = _known_since(known, low[rows], reads.hw[rows])
-    rows = rows[since < reads.invoke_us[rows]]
-    if not len(rows):
-        return []
-    rows = rows[np.lexsort((reads.op[rows], reads.complete_us[rows]))]
-    witnesses = [read_witness(reads, int(r), offset=int(where.end[r])) for r in rows[:WITNESS_CAP]]
-    case, hw = witnesses[0], int(reads.hw[rows[0]])
-    message = (
-        f"{plural(len(rows), 'answer')} of {group.partition} ended below its own high watermark: "
-        f"{op_name(case)} was told by {case.node or 'a broker'} that the log ends at {case.offset} "
-        f"{group.seconds(case.t_us)} into the storm, though the answer itself states {hw} and a "
-        "record between them was known before."
+    yield Cases(
+        "{n:answer} of {partition} ended below its own high watermark: {a:op} was told by {a:from} "
+        "that the log ends at {a.offset} {a:when}, though the answer itself states {hw} and a "
+        "record between them was known before.",
+        _by_time(reads, rows[since < reads.invoke_us[rows]]),
+        lambda row: [read_witness(reads, row, offset=where.end[row])],
+        lambda row: {"hw": reads.hw[row]},
     )
-    return [anomaly(group, "end-below-hw", message, witnesses, count=len(rows))]
 
 
 def _may_wait(group: Group, known: Evidence, reads: Polls) -> Mask:
@@ -161,31 +154,29 @@ def _known_since(known: Evidence, low: I64, high: I64) -> I64:
     return np.array([since[r] for r in each], np.int64)
 
 
-def stale_read(group: Group, known: Evidence, reads: Polls) -> list[Anomaly]:
+@READ_LIMITS.finds("stale-read")
+def stale_read(group: Group) -> Iterator[Cases]:
     """Find `stale-read`: an answer states an end of the log (by its HW or `at_end`) at or below a
     record that had been known for longer than the staleness that the run promises."""
+    known, reads = evidence(group), _ok_reads(group)
     bound_us = group.meta.promise.staleness_ms * 1000
     if bound_us < 0:
-        return []
+        return
     end = positions(known).ended
     late = _late(known, reads.invoke_us, end, bound_us)
-    rows = np.flatnonzero(late & last_of_answers(reads))
-    if not len(rows):
-        return []
     points = known.known_positions.take(known.known_positions.strong)
-    farthest = np.maximum.accumulate(points.offset)
-    rows = rows[np.lexsort((reads.op[rows], reads.complete_us[rows]))]
-    first = int(rows[0])
-    case = read_witness(reads, first, offset=int(end[first]))
-    at = int(np.argmax(farthest >= end[first]))
-    message = (
-        f"{plural(len(rows), 'answer')} of {group.partition} older than {bound_us // 1000} ms: "
-        f"{op_name(case)} got the log end {case.offset} from {case.node or 'a broker'} "
-        f"{group.seconds(case.t_us)} into the storm, though offset {points.offset[at]} was known "
-        f"{group.seconds(points.t_us[at])} into it."
+
+    def newer(row: int) -> dict[str, object]:
+        at = int(np.argmax(np.maximum.accumulate(points.offset) >= end[row]))
+        return {"bound": bound_us // 1000, "at": points.offset[at], "t": points.t_us[at]}
+
+    yield Cases(
+        "{n:answer} of {partition} older than {bound} ms: {a:op} got the log end {a.offset} from "
+        "{a:from} {a:when}, though offset {at} was known {t:seconds} into it.",
+        _by_time(reads, np.flatnonzero(late & last_of_answers(reads))),
+        lambda row: [read_witness(reads, row, offset=end[row])],
+        newer,
     )
-    witnesses = [read_witness(reads, int(row), offset=int(end[row])) for row in rows[:WITNESS_CAP]]
-    return [anomaly(group, "stale-read", message, witnesses, count=len(rows))]
 
 
 def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
@@ -213,22 +204,18 @@ def depends_on_every_read(group: Group) -> bool:
     return bound_us >= 0 and bool(_late(known, answers.invoke_us, answers.log_end, bound_us).any())
 
 
-def hw_regression(group: Group, known: Evidence) -> list[Anomaly]:
+@READ_LIMITS.finds("hw-regression")
+def hw_regression(group: Group) -> Iterator[Cases]:
     """Find `hw-regression`: successive answers to one process state a lower HW, as may happen when
     a new leader begins with an older HW."""
-    reads = known.polls
-    reads = reads.take((reads.outcome == Outcome.OK) & (reads.hw >= 0))
+    reads = _ok_reads(group)
+    reads = reads.take(reads.hw >= 0)
     back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])
-    rows = np.flatnonzero(back) + 1
-    if not len(rows):
-        return []
-    rows = rows[np.lexsort((reads.op[rows], reads.complete_us[rows]))]
-    first = int(rows[0])
-    case = read_witness(reads, first, offset=int(reads.hw[first]))
-    message = (
-        f"{plural(len(rows), 'time')} the high watermark of {group.partition} went back for a "
-        f"client: {op_name(case)} got {int(reads.hw[first])} from {case.node or 'a broker'} after "
-        f"{int(reads.hw[first - 1])} from {reads.name(int(reads.node[first - 1])) or 'a broker'}."
+    rows = _by_time(reads, np.flatnonzero(back) + 1)
+    yield Cases(
+        "{n:time} the high watermark of {partition} went back for a client: {a:op} got {a.offset} "
+        "from {a:from} after {b.offset} from {b:from}.",
+        rows[:1],
+        lambda row: [read_witness(reads, r, offset=reads.hw[r]) for r in (row, row - 1)],
+        count=len(rows),
     )
-    before = read_witness(reads, first - 1, offset=int(reads.hw[first - 1]))
-    return [anomaly(group, "hw-regression", message, [case, before], count=len(rows))]

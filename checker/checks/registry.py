@@ -1,29 +1,34 @@
-"""The registry of the checks: each check registers itself with one of three decorators.
+"""The registry of the checks. A check is the anomalies of one property that the same evidence
+shows; each is found by a function under its name.
+
+    LOSS = Check(LOST_WRITES, needs=(Need.HISTORY, Need.LOGS))
+
+    @LOSS.finds("lost")
+    def lost(group: Group) -> Iterator[Cases]: ...
 
 The first call of `checks` imports every module of `checker.checks`, so a new check is a module here
-and its rows in `checker.formats.anomalies`. The decorator lists the anomalies that the check can
-report. The catalogue says which property these break, and in which order checks run. `needs` lists
-the evidence without which finding no anomaly proves nothing (`checker.evidence.needs`).
-
-    @per_partition("lost", "vanished", needs=(Need.HISTORY, Need.LOGS))
-    def judge(group: Group) -> Finding: ...
+and its rows in `checker.formats.anomalies`, which say in which order checks run. `needs` lists the
+evidence without which finding no anomaly proves nothing (`checker.evidence.needs`).
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from functools import cache, cached_property
+from typing import Any
+
+import msgspec
 
 import checker.checks
+from checker.checks.cases import report
 from checker.checks.findings import Finding, Findings
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import KINDS, RANK
-from checker.formats.verdict import Anomaly
 
 
 class Scope(Enum):
@@ -34,59 +39,65 @@ class Scope(Enum):
     ACROSS = "the findings of all partitions of a run"
 
 
-GroupJudge = Callable[[Group], Finding]
-AcrossJudge = Callable[[Findings], Sequence[Anomaly]]
-_Judge = TypeVar("_Judge", GroupJudge, AcrossJudge)
+Find = Callable[[Any], Iterator[Any]]
+"""A function from a group, or from the findings of all, to `Cases` and what else is found."""
 
 
-class Check(NamedTuple):
-    """A registered check: a pure function `judge`, the property it judges, the anomalies it can
-    report, and the evidence without which finding none of them proves nothing."""
+@dataclass(eq=False)
+class Check:
+    """The anomalies of one property that the same evidence shows. `examined` counts what they are
+    judged by, unless the functions that find them say so."""
 
-    scope: Scope
     property: str
-    judge: Callable[..., Any]
-    anomalies: tuple[str, ...]
     needs: tuple[Need, ...] = ()
+    scope: Scope = Scope.PARTITION
+    examined: Callable[[Group], int] = lambda group: 0
+    finders: list[tuple[tuple[str, ...], Find]] = field(default_factory=list)
+
+    def finds(self, *names: str) -> Callable[[Find], Find]:
+        """Return a decorator that registers a function which finds the anomalies `names`. Raises
+        KeyError for a name that the catalogue lacks, or that is of another property."""
+
+        def add(find: Find) -> Find:
+            if wrong := [name for name in names if KINDS[name].property != self.property]:
+                raise KeyError(f"{wrong[0]} is not of {self.property}")
+            self.finders.append((names, find))
+            if self not in _registered:
+                _registered.append(self)
+            _ordered.cache_clear()
+            return find
+
+        return add
+
+    @cached_property
+    def anomalies(self) -> tuple[str, ...]:
+        """The anomalies that the check can find, in the order of the catalogue."""
+        return tuple(sorted((n for names, _ in self.finders for n in names), key=RANK.__getitem__))
+
+    @cached_property
+    def module(self) -> str:
+        """The name of the module that has the functions of the check."""
+        return self.finders[0][1].__module__
+
+    def judge(self, known: Group | Findings) -> Finding:
+        """Return all that the functions of the check find."""
+        found = (
+            (names[0] if names else "", each)
+            for names, find in self.finders
+            for each in find(known)
+        )
+        made = report(self.property, known.meta, known.partition, found)
+        if not isinstance(known, Group):
+            return made
+        return msgspec.structs.replace(made, examined=made.examined + self.examined(known))
 
 
 _registered: list[Check] = []
 
 
-def _register(
-    scope: Scope, anomalies: tuple[str, ...], needs: tuple[Need, ...]
-) -> Callable[[_Judge], _Judge]:
-    """Return a decorator that registers a check. Raises KeyError for a name the catalogue lacks."""
-
-    def add(judge: _Judge) -> _Judge:
-        own = KINDS[anomalies[0]].property
-        _registered.append(Check(scope, own, judge, anomalies, needs))
-        _ordered.cache_clear()
-        return judge
-
-    return add
-
-
-def per_partition(
-    *anomalies: str, needs: tuple[Need, ...] = ()
-) -> Callable[[GroupJudge], GroupJudge]:
-    """Return a decorator that registers a check of each partition by all facts about it."""
-    return _register(Scope.PARTITION, anomalies, needs)
-
-
-def per_run(*anomalies: str, needs: tuple[Need, ...] = ()) -> Callable[[GroupJudge], GroupJudge]:
-    """Return a decorator that registers a check of a run by the facts that name no partition."""
-    return _register(Scope.RUN, anomalies, needs)
-
-
-def across_partitions(*anomalies: str) -> Callable[[AcrossJudge], AcrossJudge]:
-    """Return a decorator that registers a check of a run by the findings of the other checks."""
-    return _register(Scope.ACROSS, anomalies, ())
-
-
-def remove(judge: Callable[..., object]) -> None:
-    """Unregister the check whose function is `judge`; for tests that register one of their own."""
-    _registered[:] = [check for check in _registered if check.judge is not judge]
+def remove(check: Check) -> None:
+    """Unregister a check; for tests that register one of their own."""
+    _registered.remove(check)
     _ordered.cache_clear()
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, node_witness, plural
-from checker.checks.registry import per_partition
+from checker.checks.cases import Cases, Examined
+from checker.checks.findings import node_witness
+from checker.checks.registry import Check
 from checker.evidence.columns import Mask
 from checker.evidence.contents import by_node, evidence
 from checker.evidence.facts import Batches, LogHeads
@@ -14,9 +17,11 @@ from checker.evidence.needs import Need
 from checker.evidence.sorting import I64, order_of
 from checker.formats.anomalies import LOG
 
+SEQUENCES = Check(LOG, (Need.LOGS, Need.PRODUCERS))
 
-@per_partition("out-of-order-sequence", needs=(Need.LOGS, Need.PRODUCERS))
-def out_of_order_sequence(group: Group) -> Finding:
+
+@SEQUENCES.finds("out-of-order-sequence")
+def out_of_order_sequence(group: Group) -> Iterator[Cases | Examined]:
     """Find `out-of-order-sequence`: a batch in a log does not begin with the sequence that follows
     the previous batch of the same producer and producer epoch, or with 0 if it is the first; or it
     has a lower producer epoch than the producer's previous batch. A sequence that is too high
@@ -26,25 +31,28 @@ def out_of_order_sequence(group: Group) -> Finding:
     logs = logs.take(complete & (logs.end > evidence(group).deleted_below))
     named = np.flatnonzero(logs.producer >= 0)
     if not len(named):
-        return Finding(property=LOG)
+        return
+    yield Examined(len(named))
     named = named[order_of((logs.node[named], logs.producer[named]))]
     rows, last = _out_of_order(logs, named)
-    if not len(rows):
-        return Finding(property=LOG, examined=len(named))
-    witnesses = [node_witness(logs, int(row)) for row in rows]
-    of, at = witnesses[0], int(rows[0])
-    due = "a producer begins with sequence 0"
-    if last[0] >= 0:
-        end = logs.sequence[last[0]] + logs.count[last[0]]
-        due = f"the batch before it ends at sequence {end} of epoch {logs.producer_epoch[last[0]]}"
-    message = (
-        f"{plural(len(rows), 'time')} a batch in a log of {group.partition} does not follow its "
-        f"producer's batch before it: at offset {of.offset} on {of.node} producer "
-        f"{logs.producer[at]} has sequence {logs.sequence[at]} of epoch "
-        f"{logs.producer_epoch[at]}, and {due}."
+
+    def due(at: int) -> dict[str, object]:
+        words, before = "a producer begins with sequence 0", last[0]
+        if before >= 0:
+            end, epoch = logs.sequence[before] + logs.count[before], logs.producer_epoch[before]
+            words = f"the batch before it ends at sequence {end} of epoch {epoch}"
+        columns = {"producer": logs.producer, "sequence": logs.sequence}
+        own = {name: column[at] for name, column in columns.items()}
+        return {**own, "epoch": logs.producer_epoch[at], "due": words}
+
+    yield Cases(
+        "{n:time} a batch in a log of {partition} does not follow its producer's batch before it: "
+        "at offset {a.offset} on {a.node} producer {producer} has sequence {sequence} of epoch "
+        "{epoch}, and {due}.",
+        rows,
+        lambda row: [node_witness(logs, row)],
+        due,
     )
-    found = anomaly(group, "out-of-order-sequence", message, witnesses)
-    return Finding(property=LOG, examined=len(named), anomalies=(found,))
 
 
 def _out_of_order(logs: Batches, named: I64) -> tuple[I64, I64]:

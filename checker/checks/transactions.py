@@ -3,37 +3,28 @@ collects the dependencies between operations, which `checker.checks.cycles` judg
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from checker.checks.cases import Cases, excused
 from checker.checks.findings import (
     ALLOWED_UNCOMMITTED,
-    Finding,
     Graph,
-    anomaly,
-    op_name,
-    plural,
     read_witness,
     record_witness,
     send_witness,
 )
-from checker.checks.registry import per_partition
+from checker.checks.registry import Check
 from checker.evidence.contents import Evidence, evidence, expand, first_of
 from checker.evidence.facts import Polls
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.sorting import I64
-from checker.formats.anomalies import OFFSETS, WITNESS_CAP
-from checker.formats.verdict import Anomaly
+from checker.formats.anomalies import OFFSETS
+from checker.formats.verdict import Witness
 
-
-@per_partition("future-read", "precommitted-read", needs=(Need.HISTORY,))
-def judge(group: Group) -> Finding:
-    known = evidence(group)
-    found = future_read(group, known)
-    if not group.has_transactions:
-        return Finding(property=OFFSETS, anomalies=tuple(found))
-    found += precommitted_read(group, known)
-    return Finding(property=OFFSETS, anomalies=tuple(found), graph=_graph(known))
+TRANSACTIONS = Check(OFFSETS, (Need.HISTORY,))
 
 
 def _seen(known: Evidence, reads: Polls) -> tuple[I64, I64, I64, I64]:
@@ -46,53 +37,47 @@ def _seen(known: Evidence, reads: Polls) -> tuple[I64, I64, I64, I64]:
     return run, value[kept], reads.offset[run] + place[kept], writer[kept]
 
 
-def precommitted_read(group: Group, known: Evidence) -> list[Anomaly]:
-    """Find `precommitted-read`: an operation read its own sends. Allowed with read_uncommitted."""
-    reads = known.polls.take(np.isin(known.polls.op, known.sends.op))
-    run, value, offset, writer = _seen(known, reads)
-    own = np.flatnonzero((reads.op[run] == known.sends.op[writer]) & ~known.is_shared(value))
-    committed = ~reads.uncommitted[run[own]]
-    found = []
-    for mask, allowed in ((committed, ""), (~committed, ALLOWED_UNCOMMITTED)):
-        first = own[mask][np.unique(reads.op[run[own[mask]]], return_index=True)[1]]
-        if not len(first):
-            continue
-        witnesses = [
-            read_witness(reads, int(run[i]), offset=int(offset[i]), value=int(value[i]))
-            for i in first
-        ]
-        case = witnesses[0]
-        message = (
-            f"{plural(len(first), 'operation')} on {group.partition} read what they had sent "
-            f"themselves and not yet committed: {op_name(case)} got its own value {case.value} at "
-            f"offset {case.offset}."
-        )
-        found.append(anomaly(group, "precommitted-read", message, witnesses, allowed=allowed))
-    return found
-
-
-def future_read(group: Group, known: Evidence) -> list[Anomaly]:
+@TRANSACTIONS.finds("future-read")
+def future_read(group: Group) -> Iterator[Cases]:
     """Find `future-read`: an ok read of a value completed before its send was invoked."""
+    known = evidence(group)
     read, writer = known.read_records, known.writer_of_read
     rows = np.flatnonzero((writer >= 0) & ~known.is_shared(read.value))
     rows = rows[known.sends.invoke_us[writer[rows]] > known.read_at[rows]]
-    if not len(rows):
-        return []
     values, first = np.unique(read.value[rows], return_index=True)
     rows = rows[first[np.lexsort((values, read.offset[rows[first]]))]]
-    witnesses = []
-    for row in rows[: WITNESS_CAP // 2].tolist():
-        at = {"offset": int(read.offset[row]), "value": int(read.value[row])}
-        witnesses.append(record_witness(known, **at))
-        witnesses.append(send_witness(known.sends, int(writer[row]), value=at["value"]))
-    seen, sent = witnesses[:2]
-    began = group.seconds(known.sends.invoke_us[writer[rows[0]]])
-    message = (
-        f"{plural(len(rows), 'record')} of {group.partition} read before they were sent: "
-        f"{op_name(seen)} got value {seen.value}, {group.seconds(seen.t_us)} into the storm, and "
-        f"{op_name(sent)} began to send it at {began}."
+
+    def pair(row: int) -> Iterator[Witness]:
+        yield record_witness(known, int(read.offset[row]), int(read.value[row]))
+        yield send_witness(known.sends, int(writer[row]), value=read.value[row])
+
+    yield Cases(
+        "{n:record} of {partition} read before they were sent: {a:op} got value {a.value}, "
+        "{a:when}, and {b:op} began to send it at {began:seconds}.",
+        rows,
+        pair,
+        lambda row: {"began": known.sends.invoke_us[writer[row]]},
     )
-    return [anomaly(group, "future-read", message, witnesses, count=len(rows))]
+
+
+@TRANSACTIONS.finds("precommitted-read")
+def precommitted_read(group: Group) -> Iterator[Cases | dict[str, Graph]]:
+    """Find `precommitted-read`: an operation read its own sends. Allowed with read_uncommitted."""
+    if not group.has_transactions:
+        return
+    known = evidence(group)
+    reads = known.polls.take(np.isin(known.polls.op, known.sends.op))
+    run, value, offset, writer = _seen(known, reads)
+    own = np.flatnonzero((reads.op[run] == known.sends.op[writer]) & ~known.is_shared(value))
+    for rows, allowed in excused(own, reads.uncommitted[run[own]], ALLOWED_UNCOMMITTED):
+        yield Cases(
+            "{n:operation} on {partition} read what they had sent themselves and not yet "
+            "committed: {a:op} got its own value {a.value} at offset {a.offset}.",
+            rows[np.unique(reads.op[run[rows]], return_index=True)[1]],
+            lambda i: [read_witness(reads, int(run[i]), offset=offset[i], value=value[i])],
+            allowed=allowed,
+        )
+    yield {"graph": _graph(known)}
 
 
 def _graph(known: Evidence) -> Graph:

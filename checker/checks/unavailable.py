@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, listing, send_witness
+from checker.checks.cases import Cases, Examined
+from checker.checks.findings import send_witness
 from checker.checks.leaders import CommittedChange, changes_of
-from checker.checks.registry import per_partition
+from checker.checks.registry import Check
 from checker.evidence.contents import NEVER
 from checker.evidence.facts import Exits, FaultAction, FaultLines, Outcome, PartitionMembers, Sends
 from checker.evidence.group import Group
@@ -31,8 +32,11 @@ class SteadyStretch(NamedTuple):
     out: frozenset[str]
 
 
-@per_partition("unavailable", needs=(Need.HISTORY,))
-def unavailable(group: Group) -> Finding:
+AVAILABILITY = Check(LIVENESS, (Need.HISTORY,))
+
+
+@AVAILABILITY.finds("unavailable")
+def unavailable(group: Group) -> Iterator[Cases | Examined]:
     """Find `unavailable`: clients sent to a partition, and it acknowledged nothing for longer than
     the recovery limit, in which no fault began or ended, and those in force stopped whole nodes or
     cut them off. Untouched were a majority of the voters and of the replicas, MinISR replicas, and
@@ -40,15 +44,15 @@ def unavailable(group: Group) -> Finding:
     sends, promise = group.of(Sends), group.meta.promise
     sound = promise.silence_deposes and promise.acks != 0 and not missing(group, (Need.TRACES,))
     if not len(sends) or not sound or not (changes := group.memo(changes_of)):
-        return Finding(property=LIVENESS)
-    limit_us, examined = group.meta.recovery_limit_ms * 1000, 0
+        return
+    limit_us = group.meta.recovery_limit_ms * 1000
     acked_us = np.sort(sends.complete_us[sends.outcome == Outcome.OK])
     found: list[tuple[int, int, list[str]]] = []
     for stretch in _stretches(group):
         up = _serving(group, changes, stretch)
         if not up or not len(acked_us):
             continue
-        examined += 1
+        yield Examined(1)
         inside = acked_us[(acked_us > stretch.start_us) & (acked_us < stretch.end_us)].tolist()
         for start_us, end_us in pairwise([stretch.start_us, *inside, stretch.end_us]):
             half_us = start_us + limit_us // 2
@@ -59,20 +63,18 @@ def unavailable(group: Group) -> Finding:
             began = acked_us[0] <= start_us
             if began and end_us - start_us > limit_us and all(asked):
                 found.append((start_us, end_us, up))
-    if not found:
-        return Finding(property=LIVENESS, examined=examined)
     rows = [np.flatnonzero((sends.invoke_us > a) & (sends.invoke_us <= b)) for a, b, _ in found]
-    start_us, end_us, up = found[0]
-    told = anomaly(
-        group,
-        "unavailable",
-        f"{group.partition} acknowledged nothing for {(end_us - start_us) / 1e6:.3f} s from "
-        f"{group.seconds(start_us)} into the storm on, though {listing(up)} were up and connected.",
-        [send_witness(sends, row) for row in np.concatenate(rows).tolist()],
-        offset=-1,
-        t_us=start_us,
-    )
-    return Finding(property=LIVENESS, examined=examined, anomalies=(told,))
+    for start_us, end_us, up in found[:1]:
+        lasted = f"{(end_us - start_us) / 1e6:.3f} s from {group.seconds(start_us)} into the storm"
+        yield Cases(
+            f"{{partition}} acknowledged nothing for {lasted} on, though {{up:list}} were up and "
+            "connected.",
+            np.concatenate(rows),
+            lambda row: [send_witness(sends, row)],
+            lambda _: {"up": up},  # noqa: B023
+            offset=-1,
+            t_us=start_us,
+        )
 
 
 def _stretches(group: Group) -> Iterator[SteadyStretch]:

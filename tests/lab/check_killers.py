@@ -163,7 +163,7 @@ def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool
     found = [f if g.history_whole else judge._without_absence(f) for g, f in own]
     anomalies = [a for f in found for a in f.anomalies]
     by_partition = list(zip("abcdefgh", found, strict=False))
-    cyclic = cycles.judge(Findings(known.about, by_partition))
+    cyclic = cycles.CYCLES.judge(Findings(known.about, by_partition)).anomalies
     counts = known.counted([*anomalies, *cyclic])
     due = {n: c for n, c in known.due.items() if n in names and not n.endswith(UNKNOWN)}
     assert counts == due
@@ -310,7 +310,7 @@ class Killers:
             check
             for scope in (Scope.PARTITION, Scope.RUN)
             for check in checks(scope)
-            if check.judge.__module__ == module.__name__
+            if check.module == module.__name__
         ]
         if not own:
             return [Killer(each.name, partial(_whole, each)) for each in known]

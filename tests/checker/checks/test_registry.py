@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from inspect import isfunction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from checker.checks.findings import Finding, anomaly
-from checker.checks.registry import Scope, checks, per_partition, remove
+from checker.checks.cases import Cases
+from checker.checks.registry import Check, Scope, checks, remove
 from checker.engine.judge import judge_group
 from checker.evidence.facts import Sends
 from checker.evidence.group import Group, groups_of
@@ -32,18 +33,18 @@ def odd_offsets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(KINDS, kind.name, kind)
     monkeypatch.setitem(RANK, kind.name, len(CATALOGUE))
 
-    @per_partition(kind.name)
-    def judge(group: Group) -> Finding:
+    check = Check(OFFSETS, examined=lambda group: len(group.of(Sends)))
+
+    @check.finds(kind.name)
+    def odd(group: Group) -> Iterator[Cases]:
         sends = group.of(Sends)
-        odd = sends.take(sends.offset % 2 == 1)
-        message = f"{len(odd)} sends to odd offsets of {group.partition}."
-        found = [anomaly(group, kind.name, message, count=len(odd))] if len(odd) else []
-        return Finding(property=OFFSETS, examined=len(sends), anomalies=tuple(found))
+        rows = np.flatnonzero(sends.offset % 2 == 1)
+        yield Cases("{n:send} to odd offsets of {partition}.", rows)
 
     try:
         yield
     finally:
-        remove(judge)
+        remove(check)
 
 
 def test_a_check_is_added_by_registering_it(
@@ -62,7 +63,7 @@ def test_a_check_is_added_by_registering_it(
 
 def test_an_anomaly_must_be_in_the_catalogue() -> None:
     with pytest.raises(KeyError, match="nowhere"):
-        per_partition("nowhere")(lambda group: Finding(property=OFFSETS))
+        Check(OFFSETS).finds("nowhere")(lambda group: iter(()))
 
 
 def test_each_anomaly_has_its_definition_at_the_code() -> None:
