@@ -32,7 +32,7 @@ from tests.lab.check_killers import Killer, Killers
 from tests.lab.mutate import changes, replaced
 from tests.support.paths import ROOT
 
-_NO_CHECKS = ("__init__.py", "findings.py", "registry.py")
+_NO_CHECKS = ("__init__.py", "cases.py", "findings.py", "registry.py")
 TARGETS = (
     *(
         str(file.relative_to(ROOT))
@@ -42,13 +42,15 @@ TARGETS = (
     "checker/evidence/contents.py",
     "checker/output/policy.py",
 )
+_CASES = ("rows", "count", "allowed")
 LONGEST_S = 20
 
 # Functions and variables that only choose words and witnesses.
 WORDING = (
-    *("_report", "_told", "_instead", "_triage", "_words", "_seen_at", "_record"),
-    *("_source", "_witness", "_agreed_below", "_short_cycle", "_read", "read_row"),
-    *("holders", "_seen", "name", "_anomaly", "_joined", "_tails_words"),
+    *("_told", "_instead", "_triage", "_words", "_seen_at", "_record", "_places", "_by_time"),
+    *("_source", "_witness", "_agreed_below", "_short_cycle", "_read", "read_row", "_missing"),
+    *("holders", "_seen", "name", "_cases", "_of_vanished", "_of_failed", "_of_class"),
+    *("shown", "pair", "words", "source", "newer", "due", "values", "_wrong", "_head"),
 )
 WORDS = {
     *("message", "messages", "witnesses", "witness", "case", "words", "opening", "came"),
@@ -86,9 +88,11 @@ def judging(node: ast.AST) -> Iterator[ast.AST]:
             return
         case ast.AnnAssign(value=value):
             parts = iter([value] if value else [])
-        case ast.Call(func=ast.Name(id="anomaly" | "Anomaly" | "Witness"), keywords=keywords):
-            # A finding's count and offset matter, the rest of it is words.
-            parts = (k.value for k in keywords if k.arg in ("count", "allowed", "verdict"))
+        case ast.Call(func=ast.Name(id="Cases" | "Witness"), args=args, keywords=keywords):
+            # The rows and count of cases matter, and what excuses them: the rest is words.
+            parts = iter([*args[1:2], *(k.value for k in keywords if k.arg in _CASES)])
+        case ast.FunctionDef(name=name) if name in WORDING:
+            return
     yield node
     for part in parts:
         yield from judging(part)
