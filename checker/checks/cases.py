@@ -58,7 +58,7 @@ class Examined:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Why a check could not judge all of it."""
+    """The reason for which a check could not judge all of it."""
 
     why: str
 

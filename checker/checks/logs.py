@@ -34,7 +34,7 @@ class _Log(NamedTuple):
 
 
 class _Wrong(NamedTuple):
-    """What is wrong with one log, in words, and the rows of facts that show it."""
+    """A fault of one log, with its sentence and its witnesses."""
 
     words: str
     witnesses: list[Witness]
