@@ -33,7 +33,6 @@ from harness.search import deadline, findings
 from harness.search.deadline import Stop
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, Pool, work_through
 from harness.search.search_jobs import SHARED, AnySearchJob, DecideJob, FinishJob, SearchJob
-from harness.search.shrink.real_schedule import MOST_RUNS
 from harness.search.worlds.subject import RunFolders, Subject
 from node.formats.errors import FloodmarkError
 
@@ -76,7 +75,7 @@ class Search:
         finished: Callable[[Finding, Path], None] = lambda finding, folder: None,
         local: bool = True,
         slice_s: float = 0.0,
-        form_runs: int = MOST_RUNS,
+        forms: bool = True,
         goes_on: bool = False,
         version: str = "",
         clock_s: Callable[[], float] = time.monotonic,
@@ -85,8 +84,9 @@ class Search:
         called with each finding of a new bucket, `finished` when it is shrunk. A finding for which
         `wanted` returns False is dropped. If `settled` returns False for a shrunk finding, another
         one of the same bucket is looked for. Without `local`, jobs run on machines that cannot
-        write to the store. A job searches for at most `slice_s` seconds (0: no limit). With
-        `goes_on`, a search that was finished is continued too."""
+        write to the store. A job searches for at most `slice_s` seconds (0: no limit). `forms`:
+        forms of findings for real processes are looked for. With `goes_on`, a search that was
+        finished is continued too."""
         self.subject = subject
         self._lost_in_a_row = 0
         self.total = Searched(subject=subject.name, seed=seed)
@@ -105,7 +105,7 @@ class Search:
         self._finished = finished
         self._local = local
         self._slice_s = slice_s
-        self._form_runs = form_runs
+        self._forms = forms
         self._clock_s = clock_s
         self._next = 0
         self._left: list[tuple[int, int]] = []
@@ -251,7 +251,7 @@ class Search:
             subject=self.subject,
             finding=finding,
             seconds=max(left_s, self._budget.finish_s) if left_s else 0.0,
-            form_runs=self._form_runs,
+            form=self._forms,
             place=self._place(f"{finding.number:04d}-smaller") if self._local else RunFolders(),
         )
 
@@ -288,7 +288,7 @@ class Search:
                     deadline.after(self.left_s()),
                     RunFolders(str(self._store), self.run_name),
                 )
-                finding = self.subject.complete(finding, folder, MOST_RUNS, late, place)
+                finding = self.subject.complete(finding, folder, late, place)
                 findings.keep(finding, self._store)
             self._finish(finding)
             self._finished(finding, folder)

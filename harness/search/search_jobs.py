@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from harness.formats.finding import Finding
 from harness.formats.journal import Finished, Searched, add_to
 from harness.search import deadline, findings
-from harness.search.shrink.real_schedule import MOST_RUNS
 from harness.search.shrink.trials import Saver, shrink
 from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.subject import Drawn, RunFolders, Subject, drop
@@ -91,8 +90,8 @@ class DecideJob(msgspec.Struct, frozen=True, kw_only=True):
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that shrinks and completes a finding, for at most `seconds` (0: no limit). The finding
-    is saved in the store of its place meanwhile; without a store it is only shrunk. `form_runs`
-    limits the search for a form for real processes, `page` asks for a page."""
+    is saved in the store of its place meanwhile; without a store it is only shrunk. `form`
+    asks for a form for real processes, `page` for a page."""
 
     key: str
     subject: Subject
@@ -100,7 +99,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     tries: int = 0
     place: RunFolders = RunFolders()
-    form_runs: int = MOST_RUNS
+    form: bool = True
     page: bool = False
 
     def do(self) -> Finished:
@@ -115,7 +114,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
         if save is None:
             return Finished(key=self.key, finding=finding)
         folder = findings.keep(finding, store)
-        finding = subject.complete(finding, folder, self.form_runs, is_late, place)
+        finding = subject.complete(finding, folder, is_late, place, form=self.form)
         findings.keep(finding, store)
         page = findings.build_page(folder) if self.page else None
         return Finished(

@@ -13,7 +13,7 @@ from harness.runs.program import command_line
 from harness.search.findings import again
 from harness.search.loop import Budget
 from harness.search.shrink.explain import as_lines
-from harness.search.shrink.real_schedule import WORLDS
+from harness.search.shrink.real_schedule import RUNS
 from harness.search.worlds.subject import GIVEN
 from node.formats.json_input import Unreadable, read_file
 from reports import wording
@@ -125,8 +125,8 @@ def _simulated(finding: Finding, folder: Path) -> Iterator[str]:
     if finding.failing_worlds:
         real = command_line("replay", folder, "--world", "real", "--times", 10)
         yield (
-            f"  on real processes: {real} (fails in {finding.failing_worlds} of {WORLDS} "
-            "simulated worlds with real latency)"
+            f"  on real processes: {real} (fails in {finding.failing_worlds} of {RUNS} "
+            "simulated runs with real latency)"
         )
     else:
         yield "  on real processes: no schedule was found"

@@ -248,7 +248,7 @@ def keep(job: FinishJob) -> Finished:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pages, "build", lambda run, plots, program: build(run, program=program))
             finding = msgspec.structs.replace(job.finding, shrunk=True)
-            quick = {"finding": finding, "form_runs": 0, "place": RunFolders(str(place))}
+            quick = {"finding": finding, "form": False, "place": RunFolders(str(place))}
             _kept[key] = place, msgspec.structs.replace(job, **quick).do()
     place, row = _kept[key]
     shutil.copytree(place, Path(job.place.store), dirs_exist_ok=True)

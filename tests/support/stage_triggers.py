@@ -9,12 +9,9 @@ import json
 from typing import Any
 
 from harness.search.draw.fault_coverage import fault_coverage
-from harness.search.shrink.real_schedule import breakpoint_at
 from harness.search.shrink.trigger_candidates import (
     TriggerCandidate,
-    alternative_triggers,
     before,
-    following,
     leader_candidates,
     trigger_candidates,
 )
@@ -52,23 +49,8 @@ class TriggersStage:
     def before(self, at_us: int, most: int) -> list[str]:
         return [_text(moment) for moment in before(self._found(), at_us, most=most)]
 
-    def following(self, at_us: int, most: int) -> list[str]:
-        return [_text(moment) for moment in following(self._found(), at_us, most=most)]
-
     def of_leaders(self) -> list[str]:
         return [_text(moment) for moment in leader_candidates(self._found())]
-
-    def alternatives(self, nth: int) -> list[str]:
-        """Return what else names the n-th moment."""
-        found = self._found()
-        return [_words(after) for after in alternative_triggers(found, found[nth - 1])]
-
-    def breakpoint(self, nth: int) -> str:
-        """Return where a process stands still at the n-th moment."""
-        stand = breakpoint_at(self._found()[nth - 1])
-        assert stand is not None
-        where = f"{stand.on} {stand.event} nth={stand.nth} before={stand.before}"
-        return f"{where} {json.dumps(stand.match)}"
 
 
 def _text(moment: TriggerCandidate) -> str:

@@ -20,8 +20,6 @@ from harness.search.worlds.subject import RunFolders
 
 LEAST_FINISH_S: Final = 60.0
 """The time that shrinking and explaining a finding may take even after the budget."""
-FORM_RUNS: Final = 150
-"""The number of runs in which a nightly run looks for a form for real processes."""
 
 
 class Searches(Kind):
@@ -67,7 +65,6 @@ class Searches(Kind):
                         seconds=max(LEAST_FINISH_S, night.left_s()),
                         tries=night.request.shrink_tries,
                         place=RunFolders(str(night.store)),
-                        form_runs=FORM_RUNS,
                         page=len(found) < pages,
                     )
                 )

@@ -212,7 +212,7 @@ class Catalogue:
             report=lambda finding, folder: self._tell(one, finding, folder),
             finished=lambda finding, folder: self._tell_shrunk(one, finding, folder),
             slice_s=SLICE_S if self._takes_turns else 0.0,
-            form_runs=0,
+            forms=False,
             goes_on=True,
             version=entry.version(),
             clock_s=one.clock_s,

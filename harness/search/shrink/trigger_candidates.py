@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -29,14 +29,6 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
 """Events that a trigger can wait for, and the fields that identify one of them."""
 
 
-_PROGRESS: Final = {
-    trace.ROLE: "leader_epoch",
-    trace.APPEND: "leo",
-    trace.HW: "hw",
-    trace.ACK: "leo",
-    trace.PARTITION: "leader_epoch",
-}
-"""Fields that only grow: a trigger may match their value instead of counting events."""
 _IDENTITY: Final = ("node", "incarnation", "leader")
 
 
@@ -79,37 +71,20 @@ def _follows_nobody(event: Mapping[str, Any]) -> bool:
 
 def leader_candidates(candidates: Iterable[TriggerCandidate]) -> list[TriggerCandidate]:
     """Return the events of leaders, as triggers on any node: if replicas vote, leaders differ."""
-    candidates = list(candidates)
-    made = []
-    for trigger in candidates:
-        if trigger.event.get("role", "leader") == "leader" and trigger.after.event != trace.VOTE:
-            any_node = next(alternative_triggers(candidates, trigger), trigger.after)
-            made.append(trigger._replace(after=any_node))
-    return made
-
-
-def alternative_triggers(
-    candidates: Iterable[TriggerCandidate], trigger: TriggerCandidate
-) -> Iterator[After]:
-    """Yield other triggers for an event: on any node, and by a lower bound of a growing field (such
-    as an offset) instead of by number, because other worlds may have more equal events."""
-    past = [
-        m.event
-        for m in candidates
-        if m.t_us <= trigger.t_us and m.after.event == trigger.after.event
+    known = list(candidates)
+    return [
+        _on_any_node(trigger, known)
+        for trigger in known
+        if trigger.event.get("role", "leader") == "leader" and trigger.after.event != trace.VOTE
     ]
-    own = trigger.after.match
-    any_node = {name: value for name, value in own.items() if name not in _IDENTITY}
-    field = _PROGRESS.get(trigger.after.event)
-    matches = [any_node]
-    if field is not None:
-        matches += [
-            match | {field: {"at_least": trigger.event[field]}} for match in (any_node, own)
-        ]
-    for match in matches:
-        if match != own:
-            nth = sum(trace.matches(event, match) for event in past)
-            yield replace(trigger.after, match=match, nth=max(1, nth))
+
+
+def _on_any_node(trigger: TriggerCandidate, known: Sequence[TriggerCandidate]) -> TriggerCandidate:
+    after = trigger.after
+    match = {name: value for name, value in after.match.items() if name not in _IDENTITY}
+    past = (each for each in known if each.t_us <= trigger.t_us)
+    nth = sum(e.after.event == after.event and trace.matches(e.event, match) for e in past)
+    return trigger._replace(after=replace(after, match=match, nth=max(1, nth)))
 
 
 def before(candidates: Iterable[TriggerCandidate], at_us: int, most: int) -> list[TriggerCandidate]:
@@ -121,17 +96,6 @@ def before(candidates: Iterable[TriggerCandidate], at_us: int, most: int) -> lis
             latest.pop(key, None)
             latest[key] = trigger
     return list(reversed(latest.values()))[:most]
-
-
-def following(
-    candidates: Iterable[TriggerCandidate], at_us: int, most: int
-) -> list[TriggerCandidate]:
-    """Return the first `most` candidates after a time; of equal triggers only the first."""
-    soonest: dict[tuple[Any, ...], TriggerCandidate] = {}
-    for trigger in candidates:
-        if trigger.t_us > at_us:
-            soonest.setdefault(_key(trigger), trigger)
-    return list(soonest.values())[:most]
 
 
 def _key(trigger: TriggerCandidate) -> tuple[Any, ...]:

@@ -203,7 +203,7 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
         return not self.loss or row_of(self.loss).is_found(shown)
 
     def complete(
-        self, finding: Finding, folder: Path, form_runs: int, stop: Stop, at: RunFolders
+        self, finding: Finding, folder: Path, stop: Stop, at: RunFolders, *, form: bool = True
     ) -> Finding:
         """Run the finding on the safe configuration, and build its page (see `Subject`)."""
         finding = replace(finding, safe_runs=tuple(self._safe_runs(finding, stop, at)))

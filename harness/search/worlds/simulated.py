@@ -127,17 +127,17 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         return self.bucket(outcome) == finding.bucket
 
     def complete(
-        self, finding: Finding, folder: Path, form_runs: int, stop: Stop, at: RunFolders
+        self, finding: Finding, folder: Path, stop: Stop, at: RunFolders, *, form: bool = True
     ) -> Finding:
         write(explain(finding.smallest, stop), folder / EXPLANATION)
-        if finding.property == INTERNAL or not form_runs:
+        if finding.property == INTERNAL or not form:
             return finding
-        real = real_schedule(finding.smallest, finding.property, runs=form_runs, stop=stop)
+        real = real_schedule(finding.smallest, finding.property, stop=stop)
         if real is None:
             try_to_remove(folder / REAL)
             return replace(finding, failing_worlds=0)
         write_whole(folder / REAL, real.schedule.to_pretty_json())
-        return replace(finding, failing_worlds=real.failing_worlds)
+        return replace(finding, failing_worlds=real.failures)
 
 
 def disk_faults(text: str) -> tuple[str, ...]:

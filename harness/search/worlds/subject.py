@@ -97,10 +97,10 @@ class Subject(Protocol):
         ...
 
     def complete(
-        self, finding: Finding, folder: Path, form_runs: int, stop: Stop, at: RunFolders
+        self, finding: Finding, folder: Path, stop: Stop, at: RunFolders, *, form: bool = True
     ) -> Finding:
         """Do what follows the shrinking of a finding, until `stop` returns True: explain it, run it
-        on a safe configuration, or find a form for real processes in `form_runs` runs."""
+        on a safe configuration, or with `form` find a form for real processes."""
         ...
 
 

@@ -39,7 +39,7 @@ def test_the_finding_of_a_search_becomes_part_of_the_corpus(tmp_path: Path) -> N
         finding=finding,
         tries=30,
         place=RunFolders(str(tmp_path)),
-        form_runs=0,
+        form=False,
         page=True,
     ).do()
     assert (tmp_path / finished.page).is_file()
@@ -76,7 +76,7 @@ def test_a_failure_that_clients_see_gets_a_form_for_real_processes(
         shrunk=True,
     )
     folder = findings.keep(finding, tmp_path)
-    SUBJECT.complete(finding, folder, 10, lambda: True, RunFolders())
+    SUBJECT.complete(finding, folder, lambda: True, RunFolders())
     made = [s.schedule for s in corpus.real(tmp_path) if s.file.startswith(str(tmp_path))]
     assert made == [slow_motion(schedule)] * forms
     assert (folder / REAL).is_file() == bool(forms)

@@ -43,7 +43,7 @@ class Quick(LocalPool):
 
     def do(self, job: Any) -> object:
         if isinstance(job, FinishJob):
-            job = replace(job, tries=3, form_runs=0, seconds=0.2)
+            job = replace(job, tries=3, form=False, seconds=0.2)
         return job.do()
 
 

@@ -140,7 +140,7 @@ def test_a_known_bug_is_found_shrunk_and_explained(tmp_path: Path) -> None:
         finding=finding,
         tries=60,
         place=RunFolders(str(tmp_path)),
-        form_runs=0,
+        form=False,
     ).do()
     schedule = load(tmp_path / done.folder)
     assert "reads-below-hw" in run_simulated(schedule, stop_at="never").broken
