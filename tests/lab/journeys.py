@@ -3,7 +3,8 @@
 A produce request is followed from the socket of its leader to its acknowledgement: through the loop
 and the store of a process, and through the cores of three simulated brokers. A kill is followed
 from its time in the schedule to the heal. With `--write` the drawings are put into
-docs/architecture.md."""
+docs/architecture.md. Two more journeys are only counted: the request of a run of another system,
+from the command line to `run_once`, and a search job of one schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -23,6 +24,9 @@ from unittest.mock import patch
 import zmq
 from msgspec.structs import replace
 
+from harness.cli.main import main
+from harness.search.search_jobs import SearchJob
+from harness.search.worlds.simulated import SimulatedSubject
 from harness.sim.disk import SimDisk
 from harness.sim.run import simulate
 from nemesis.faults import Kill
@@ -191,6 +195,28 @@ def of_kill() -> list[str]:
     return journey.files
 
 
+def of_request() -> list[str]:
+    """Return the files of harness/ from the command line of a run to its first process."""
+    adapter = ROOT / "examples" / "naive_log" / "adapter.py"
+    words = ["run", "--system", str(adapter), "--faults", "kill", "--quiet"]
+    journey = Journey("harness")
+    with patch("harness.runs.once.run_once", side_effect=KeyboardInterrupt):
+        for on in (False, True):  # the first time, modules are imported
+            with journey.goes(on=on), suppress(SystemExit):
+                main(words)
+    return journey.files
+
+
+def of_job() -> list[str]:
+    """Return the files of harness/ that run in a search job of one schedule."""
+    journey = Journey("harness")
+    for on in (False, True):
+        subject = SimulatedSubject(protocol="kafka")
+        with journey.goes(on=on):
+            SearchJob(key="job", subject=subject, seed=0, first=0, count=1).do()
+    return journey.files
+
+
 def drawing() -> str:
     """Return both journeys as Markdown."""
     alone, replicated, kill = of_process(), of_cores(), of_kill()
@@ -216,6 +242,8 @@ def run(options: argparse.Namespace) -> int:
     found = drawing()
     if not options.write:
         print(found)
+        for name, files in {"a request": of_request(), "a search job": of_job()}.items():
+            print(f"{name}: {len(files)} files of harness/: {' -> '.join(files)}")
         return 0
     text = DOCUMENT.read_text()
     before, rest = text.split(BEGINS)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.journeys import DOCUMENT, drawing
+from tests.lab.journeys import DOCUMENT, drawing, of_request
 
 
 @pytest.mark.nightly
 def test_the_document_has_both_journeys() -> None:
     assert drawing() in DOCUMENT.read_text(), "run: python -m tests.lab journeys --write"
+
+
+def test_the_request_of_a_run_goes_through_few_files() -> None:
+    assert len(of_request()) <= 20
