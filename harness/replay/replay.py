@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from checker.formats.anomalies import PROPERTIES
 from checker.formats.verdict import Verdict
 from checker.story.story import write_story
 from harness.formats.finding import REAL
-from harness.runs.judge import bring_finding, build_page, summarise
+from harness.runs.judge import Tell, bring_finding, build_page, summarise
 from harness.runs.once import run_once
 from harness.runs.options import default_name, load_schedule
 from harness.runs.program import called
@@ -22,8 +22,6 @@ from harness.systems.setup import Setup, setup_of
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError, unknown_name
-
-Print = Callable[[str], None]
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +36,7 @@ class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
 
 
-def replay(request: ReplayRequest, output: Print = lambda text: None) -> Iterator[ReplayOutcome]:
+def replay(request: ReplayRequest, output: Tell = lambda text: None) -> Iterator[ReplayOutcome]:
     """Run the schedule `request.times` times, with rising seeds, and yield each result. `output` is
     called with the trace or summary that `request.trace` asks for. Raises UsageError."""
     if request.times < 1:
@@ -97,7 +95,7 @@ def _expectation(text: str) -> Expectation:
 
 
 def _simulated(
-    schedule: Schedule, request: ReplayRequest, seed: int, output: Print
+    schedule: Schedule, request: ReplayRequest, seed: int, output: Tell
 ) -> ReplayOutcome:
     """Run the schedule in the simulator to its end, for a verdict as of a real run."""
     keep = None if request.keep is None else request.keep / f"simulated-{seed}"
@@ -132,7 +130,7 @@ def _sentence(result: SimResult) -> str:
     return said + alone
 
 
-def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) -> ReplayOutcome:
+def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Tell) -> ReplayOutcome:
     """Run real processes, and judge them in this process."""
     order = RunOrder(
         schedule,

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.runs.interrupts import Interrupts
+from harness.runs.judge import Tell
 from harness.runs.options import load_schedule
 from harness.runs.run_folder import readable_lines
 from harness.search import deadline
@@ -29,7 +30,6 @@ from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
 from reports import wording
 
-Print = Callable[[str], None]
 _USELESS_RUNS: Final = 2
 """A version with so many runs that say nothing is left out."""
 
@@ -60,7 +60,7 @@ class BisectResult(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[VersionRun, ...] = ()
 
 
-def bisect(request: BisectRequest, interrupts: Interrupts, output: Print) -> BisectResult:
+def bisect(request: BisectRequest, interrupts: Interrupts, output: Tell) -> BisectResult:
     """Run the schedule on versions until it is known where failures begin, or the budget is over.
     Raises UsageError, StorageError."""
     schedule = load_schedule(request.schedule)
@@ -91,7 +91,7 @@ class _Runs:
         schedule: Schedule,
         binary: str,
         builds: Builds | None,
-        output: Print,
+        output: Tell,
     ) -> None:
         self._request, self._binary, self._output = request, binary, output
         self._builds = builds
@@ -132,7 +132,7 @@ class _Runs:
 
 
 def _answer(
-    names: Sequence[str], runs: _Runs, stop: Callable[[], bool], output: Print
+    names: Sequence[str], runs: _Runs, stop: Callable[[], bool], output: Tell
 ) -> BisectResult:
     bad = _bad_end(names, runs, stop)
     if bad is None:

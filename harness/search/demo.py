@@ -12,11 +12,12 @@ from harness.formats.finding import SCHEDULE
 from harness.replay.pages import page_of_finding
 from harness.replay.replay import replay
 from harness.runs.interrupts import Interrupts
+from harness.runs.judge import Tell
 from harness.runs.program import command_line
 from harness.runs.progress import Progress
 from harness.runs.requests import ReplayRequest
 from harness.search.requests import DemoRequest, SearchRequest
-from harness.search.run import Print, search
+from harness.search.run import search
 from node.formats.errors import FloodmarkError
 
 FAULTY: Final = "high-watermark"
@@ -25,7 +26,7 @@ BUDGET_S: Final = 120.0
 """Far more time than the search needs: 3 schedules, some 10 s of one core."""
 
 
-def demo(request: DemoRequest, interrupts: Interrupts, progress: Progress, output: Print) -> bool:
+def demo(request: DemoRequest, interrupts: Interrupts, progress: Progress, output: Tell) -> bool:
     """Search the faulty protocol until a write is lost, build the page, and run the same schedule
     under the repaired protocol. Return whether the faulty protocol lost the write and the repaired
     one kept it. Raises FloodmarkError if the search finds no failure within `BUDGET_S`."""

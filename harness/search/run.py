@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Final, cast, get_args
@@ -13,7 +12,7 @@ from harness.formats.finding import Finding
 from harness.formats.journal import JobJournal, Searched, SearchRow
 from harness.formats.options import worker_count
 from harness.runs.interrupts import Interrupts
-from harness.runs.judge import require_spark
+from harness.runs.judge import Tell, require_spark
 from harness.runs.options import fault_kinds
 from harness.runs.progress import Progress
 from harness.search import findings, table
@@ -34,7 +33,6 @@ from node.core import protocol as protocols
 from node.formats.errors import UsageError
 from node.formats.files import make_folder
 
-Print = Callable[[str], None]
 JOBS_EACH: Final = 500
 """The number of simulated jobs after which a process is replaced: memory stays bounded."""
 STORMS_EACH: Final = 100  # They share a cluster as long as it is good.
@@ -50,7 +48,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search(
-    request: SearchRequest, interrupts: Interrupts, progress: Progress, output: Print
+    request: SearchRequest, interrupts: Interrupts, progress: Progress, output: Tell
 ) -> SearchResult:
     """Search, save findings, shrink and explain them while there is time. A search of the store
     that was stopped is continued. `output` gets messages on findings as soon as they are known.

@@ -7,7 +7,7 @@ journal of its own, so it continues when the command is called again."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from harness.formats.journal import (
     state_of,
 )
 from harness.runs.interrupts import Interrupts
+from harness.runs.judge import Tell
 from harness.runs.progress import Progress
 from harness.search.catalogue.entries import Entry, entries
 from harness.search.catalogue.known_losses import ALL
@@ -43,7 +44,6 @@ SLICE_S: Final = 20.0
 """The longest time in which one job searches for one bug; most need less."""
 FINISH_SHARE: Final = 0.5
 """The share of the time of a search that shrinking gets at least."""
-Print = Callable[[str], None]
 
 
 class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ def find(
     request: BugSearchRequest,
     interrupts: Interrupts,
     progress: Progress,
-    output: Print,
+    output: Tell,
     pool: Pool | None = None,
 ) -> SearchedBugs:
     """Search for the entries of a request, and shrink and explain what is found. Skip searches
@@ -149,7 +149,7 @@ class Catalogue:
     one that has worked least. Those on real processes follow each other, because storms of one
     system share a cluster."""
 
-    def __init__(self, request: BugSearchRequest, wanted: Sequence[Entry], output: Print) -> None:
+    def __init__(self, request: BugSearchRequest, wanted: Sequence[Entry], output: Tell) -> None:
         """Plan the searches that are not done. Raises UsageError for one that cannot be made."""
         self._request = request
         self._output = output

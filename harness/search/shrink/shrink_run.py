@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import RECORD, Finding
 from harness.runs.interrupts import Interrupts
+from harness.runs.judge import Tell
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.search import deadline, findings, table
 from harness.search.deadline import Stop
 from harness.search.jobs import do_one
 from harness.search.requests import ShrinkRequest
-from harness.search.run import Print, simulated_pool, storm_pool
+from harness.search.run import simulated_pool, storm_pool
 from harness.search.search_jobs import FinishJob
 from harness.search.worlds.outcome import run_simulated
 from harness.search.worlds.real import StormSubject, outcome_in
@@ -39,7 +40,7 @@ SEEDS_TRIED: Final = 20
 
 
 def shrink_run(
-    request: ShrinkRequest, interrupts: Interrupts, progress: Progress, output: Print
+    request: ShrinkRequest, interrupts: Interrupts, progress: Progress, output: Tell
 ) -> bool:
     """Look for the smallest schedule that fails as a run does. Return whether any fails at all.
     Raises UsageError if the folder is neither a failed run nor a finding, StorageError."""
@@ -94,7 +95,7 @@ def _of_finding(request: ShrinkRequest) -> FinishJob:
     return _job(request, subject, finding)
 
 
-def _of_run(request: ShrinkRequest, stop: Stop, progress: Progress, output: Print) -> FinishJob:
+def _of_run(request: ShrinkRequest, stop: Stop, progress: Progress, output: Tell) -> FinishJob:
     """Return the job that shrinks the schedule of a failed run. Raises UsageError."""
     result, setup = _failed_run(request.run), _setup_of(request)
     schedule, system = load_schedule(request.run), setup.find()
