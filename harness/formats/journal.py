@@ -55,7 +55,7 @@ class SearchBegan(BeganRow, tag="began"):
     version: str = ""
 
 
-class Searched(JournalRow, tag="search"):
+class SearchedRow(JournalRow, tag="search"):
     """A part of a search that was done as one job: schedules of `seed` from number `first` on.
     `subject` is the protocol, the code of the known bug, or the system.
     `runs` also counts the reruns with a worse ending. `core_s` are seconds of one core, `generator`
@@ -81,7 +81,7 @@ class Searched(JournalRow, tag="search"):
     unknown_runs: list[str] = []
     findings: list[Finding] = []
 
-    def add(self, row: Searched) -> None:
+    def add(self, row: SearchedRow) -> None:
         """Add the counts of another part."""
         self.schedules += row.schedules
         self.runs += row.runs
@@ -113,7 +113,7 @@ def add_to(counts: dict[str, int], name: str, number: int = 1) -> None:
         counts[name] = counts.get(name, 0) + number
 
 
-class Finished(JournalRow, tag="finding"):
+class FinishedRow(JournalRow, tag="finding"):
     """A finding after shrinking and explaining, as far as time allowed. `folder` is its folder in
     the store, `page` the file of its page, "" if it has none."""
 
@@ -135,7 +135,7 @@ class Ended(JournalRow, tag="ended"):
     state: str
 
 
-SearchRow = SearchBegan | Searched | Finished | Lost | Ended
+SearchRow = SearchBegan | SearchedRow | FinishedRow | Lost | Ended
 Row = TypeVar("Row", bound=JournalRow)
 
 

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import msgspec
 
-from harness.formats.journal import BeganRow, Ended, Finished, JournalRow, Lost, Searched, read_rows
+from harness.formats.journal import (
+    BeganRow,
+    Ended,
+    FinishedRow,
+    JournalRow,
+    Lost,
+    SearchedRow,
+    read_rows,
+)
 from harness.formats.nightly_run import FOLDER
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.bounds import LargeCount, Number, Seconds
@@ -90,7 +98,9 @@ class Skipped(JournalRow, kw_only=True, tag="skipped"):
     sentence: str
 
 
-AnyRow = Began | Searched | Finished | DeterminismChecked | Replayed | Ran | Lost | Skipped | Ended
+AnyRow = (
+    Began | SearchedRow | FinishedRow | DeterminismChecked | Replayed | Ran | Lost | Skipped | Ended
+)
 
 
 def journal_of(store: Path, number: int) -> Path:

@@ -12,7 +12,15 @@ from typing import Final
 import msgspec
 
 from harness.formats import nightly_journal
-from harness.formats.journal import FINISHED, STOPPED, Ended, JobJournal, Lost, Searched, state_of
+from harness.formats.journal import (
+    FINISHED,
+    STOPPED,
+    Ended,
+    JobJournal,
+    Lost,
+    SearchedRow,
+    state_of,
+)
 from harness.formats.nightly_journal import AnyRow, Began, Ran, Skipped
 from harness.nightly import plan
 from harness.nightly.kept_runs import prune
@@ -151,7 +159,7 @@ class NightlySession:
 
     def _so_far(self) -> str:
         rows = self._night.journal.rows
-        searched = sum(row.runs for row in rows if isinstance(row, Searched))
+        searched = sum(row.runs for row in rows if isinstance(row, SearchedRow))
         runs = sum(isinstance(row, Ran) for row in rows)
         return f"{searched:,} simulated and {runs} real runs so far"
 

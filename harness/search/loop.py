@@ -21,11 +21,11 @@ from harness.formats.journal import (
     FINISHED,
     STOPPED,
     Ended,
-    Finished,
+    FinishedRow,
     JobJournal,
     Lost,
     SearchBegan,
-    Searched,
+    SearchedRow,
     SearchRow,
     state_of,
 )
@@ -89,7 +89,7 @@ class Search:
         finished is continued too."""
         self.subject = subject
         self._lost_in_a_row = 0
-        self.total = Searched(subject=subject.name, seed=seed)
+        self.total = SearchedRow(subject=subject.name, seed=seed)
         self.kept: dict[str, Finding] = {}
         self.done: set[str] = set()
         """The buckets of the findings that were shrunk."""
@@ -164,7 +164,7 @@ class Search:
         """Take over the rows of the journal."""
         stretches = []
         for row in self._journal.rows:
-            if isinstance(row, Searched):
+            if isinstance(row, SearchedRow):
                 self.total.add(row)
                 if row.generator == self.subject.generator:
                     stretches.append((row.first, row.schedules))
@@ -174,7 +174,7 @@ class Search:
                         self._undecided[_decides(finding)] = finding
                     elif finding.bucket not in self.kept:
                         self._keep(findings.latest(self._store, finding))
-            elif isinstance(row, Finished):
+            elif isinstance(row, FinishedRow):
                 self._finish(row.finding)
         for first, number in sorted(stretches):
             if first > self._next:
@@ -277,11 +277,11 @@ class Search:
                 )
         else:
             self._lost_in_a_row = 0
-        if isinstance(row, Searched):
+        if isinstance(row, SearchedRow):
             self._searched(job, row, ended.seconds)
             return
         self._add(row, ended.seconds)
-        if isinstance(row, Finished):
+        if isinstance(row, FinishedRow):
             finding, folder = row.finding, findings.keep(row.finding, self._store)
             if not self._local:
                 late, place = (
@@ -308,7 +308,7 @@ class Search:
             self.done.discard(finding.bucket)
             self._started.discard(finding.bucket)
 
-    def _searched(self, job: Job, row: Searched, seconds: float) -> None:
+    def _searched(self, job: Job, row: SearchedRow, seconds: float) -> None:
         decided = self._undecided.pop(job.key, None)
         before, spent = self.total.schedules, round(self.seconds(), 1)
         found: list[Finding] = []

@@ -9,7 +9,7 @@ from typing import Final, cast, get_args
 import msgspec
 
 from harness.formats.finding import Finding
-from harness.formats.journal import JobJournal, Searched, SearchRow
+from harness.formats.journal import JobJournal, SearchedRow, SearchRow
 from harness.formats.options import worker_count
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import Tell, require_spark
@@ -41,7 +41,7 @@ STORMS_EACH: Final = 100  # They share a cluster as long as it is good.
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search over all its sessions; `folders` are the folders of its findings."""
 
-    total: Searched
+    total: SearchedRow
     seconds: float
     findings: list[Finding]
     folders: list[str]

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import Finding
-from harness.formats.journal import Finished, Searched, add_to
+from harness.formats.journal import FinishedRow, SearchedRow, add_to
 from harness.search import deadline, findings
 from harness.search.shrink.trials import Saver, shrink
 from harness.search.worlds.outcome import ScheduleOutcome
@@ -38,7 +38,7 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     place: RunFolders = RunFolders()
 
-    def do(self) -> Searched:
+    def do(self) -> SearchedRow:
         subject, began_s = self.subject, time.process_time()
         row = _row(self.key, subject, self.seed, self.first)
         known, is_late = set(self.known), deadline.after(self.seconds)
@@ -71,7 +71,7 @@ class DecideJob(msgspec.Struct, frozen=True, kw_only=True):
     finding: Finding
     place: RunFolders
 
-    def do(self) -> Searched:
+    def do(self) -> SearchedRow:
         subject, finding = self.subject, self.finding
         row = _row(self.key, subject, finding.seed, finding.number)
         for _ in range(subject.most_runs):
@@ -102,7 +102,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     form: bool = True
     page: bool = False
 
-    def do(self) -> Finished:
+    def do(self) -> FinishedRow:
         subject, place, store = self.subject, self.place, Path(self.place.store)
         is_late = deadline.after(self.seconds)
         save = Saver(store, subject.shrinks.save_every_s) if place.store else None
@@ -112,12 +112,12 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
         if not finding.shrunk:
             finding = shrink(finding, subject, place, stop=until, save=save, tries=self.tries)
         if save is None:
-            return Finished(key=self.key, finding=finding)
+            return FinishedRow(key=self.key, finding=finding)
         folder = findings.keep(finding, store)
         finding = subject.complete(finding, folder, is_late, place, form=self.form)
         findings.keep(finding, store)
         page = findings.build_page(folder) if self.page else None
-        return Finished(
+        return FinishedRow(
             key=self.key,
             finding=finding,
             folder=str(folder.relative_to(store)),
@@ -128,10 +128,10 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
 AnySearchJob = SearchJob | DecideJob | FinishJob
 
 
-def _row(key: str, subject: Subject, seed: int, first: int) -> Searched:
+def _row(key: str, subject: Subject, seed: int, first: int) -> SearchedRow:
     """Return the row of a job that has not run anything yet."""
     generator = subject.generator
-    return Searched(key=key, subject=subject.name, seed=seed, first=first, generator=generator)
+    return SearchedRow(key=key, subject=subject.name, seed=seed, first=first, generator=generator)
 
 
 def _is_unknown(outcome: ScheduleOutcome) -> bool:
@@ -139,7 +139,7 @@ def _is_unknown(outcome: ScheduleOutcome) -> bool:
     return bool(outcome.folder) and not outcome.failed
 
 
-def count(row: Searched, outcome: ScheduleOutcome, bucket: str) -> None:
+def count(row: SearchedRow, outcome: ScheduleOutcome, bucket: str) -> None:
     """Add the result of one run to a row; `bucket` is "" if the run did not fail."""
     row.runs += 1
     row.virtual_us += outcome.virtual_us

@@ -8,7 +8,7 @@ from typing import Final
 
 from harness.formats import not_tried
 from harness.formats.finding import EXPLANATION, STORE_FOLDER, Explanation, Finding
-from harness.formats.journal import Searched
+from harness.formats.journal import SearchedRow
 from harness.runs.program import command_line
 from harness.search.findings import again
 from harness.search.loop import Budget
@@ -21,7 +21,7 @@ from reports import wording
 UNFINISHED: Final = " (the time was over before it was the smallest)"
 
 
-def status(total: Searched, kinds: int, seconds: float = 0.0) -> str:
+def status(total: SearchedRow, kinds: int, seconds: float = 0.0) -> str:
     """Return a line on the progress of a search."""
     if not total.runs:
         return "no run has ended yet"
@@ -45,7 +45,7 @@ def shrinking(finding: Finding) -> str:
     return f"{begun} to {len(finding.smallest.faults)} in {runs}"
 
 
-def summary(total: Searched, kinds: int, seconds: float) -> str:
+def summary(total: SearchedRow, kinds: int, seconds: float) -> str:
     """Return the result of a search with `kinds` of failures; without any, what was not tried."""
     lines = [f"{status(total, kinds, seconds)} in {seconds:.1f} s"]
     lines += [f"  {number} x {name}" for name, number in sorted(total.buckets.items())]

@@ -13,7 +13,7 @@ import pytest
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
 from harness.formats import nightly_journal
 from harness.formats.finding import Finding
-from harness.formats.journal import Finished, Searched
+from harness.formats.journal import FinishedRow, SearchedRow
 from harness.formats.nightly_journal import AnyRow, DeterminismChecked, Ran, Replayed
 from harness.formats.nightly_run import Bucket, NightlyRun, nightly_runs
 from harness.nightly import corpus
@@ -141,7 +141,7 @@ class FakeEnvironment(NightlyEnvironment):
                 return self._searched(job)
             case SearchJob():
                 finding = loses_a_write("known")
-                row = Searched(key=job.key, subject=job.subject.name, seed=job.seed)
+                row = SearchedRow(key=job.key, subject=job.subject.name, seed=job.seed)
                 row.schedules, row.core_s = 40, 4.0
                 row.findings = [finding] if row.subject != "M2" else []
                 return row
@@ -155,9 +155,9 @@ class FakeEnvironment(NightlyEnvironment):
                 return self._replayed(job)
         return self._ran(job)
 
-    def _searched(self, job: SearchJob) -> Searched:
+    def _searched(self, job: SearchJob) -> SearchedRow:
         found = self.finds if job.subject.name == "kafka" else []
-        row = Searched(key=job.key, subject=job.subject.name, seed=job.seed)
+        row = SearchedRow(key=job.key, subject=job.subject.name, seed=job.seed)
         row.schedules = row.runs = 100
         row.virtual_us, row.events = 200_000_000, 5000
         row.findings = [f for f in found if f.bucket not in job.known]
@@ -235,10 +235,10 @@ def settings(store: Path, **changes: object) -> NightlyRequest:
     return msgspec.structs.replace(made, **changes)
 
 
-_kept: Final[dict[tuple[str, bool], tuple[Path, Finished]]] = {}
+_kept: Final[dict[tuple[str, bool], tuple[Path, FinishedRow]]] = {}
 
 
-def keep(job: FinishJob) -> Finished:
+def keep(job: FinishJob) -> FinishedRow:
     """Finish a finding as its job does, without shrinking, a form for real processes or plots.
 
     A class of findings is explained and replayed once a process, and copied from there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from harness.formats.journal import Finished, Searched, add_to
+from harness.formats.journal import FinishedRow, SearchedRow, add_to
 from harness.formats.nightly_run import Bucket, TimeToBug, bucket_of
 from harness.nightly import corpus
 from harness.nightly.counting import Counting
@@ -50,9 +50,9 @@ class Searches(Kind):
         """Return the jobs that shrink and explain what was found, the first with a page."""
         night, done, rows = self.night, self.night.journal.done(), self.night.rows(self.name)
         pages = night.request.pages
-        pages -= sum(bool(row.page) for row in rows if isinstance(row, Finished))
+        pages -= sum(bool(row.page) for row in rows if isinstance(row, FinishedRow))
         found: list[Job] = []
-        for row in (row for row in rows if isinstance(row, Searched)):
+        for row in (row for row in rows if isinstance(row, SearchedRow)):
             for finding in row.findings:
                 folder = findings.folder_of(night.store, finding)
                 if (key := f"{self.name}/finding/{folder.name}") in done:
@@ -77,13 +77,13 @@ class Searches(Kind):
             if bucket.schedule and (self.night.store / bucket.schedule).is_file():
                 known.setdefault(bucket.protocol, set()).add(bucket.name)
         for row in self.night.rows(self.name):
-            if isinstance(row, Searched):
+            if isinstance(row, SearchedRow):
                 known.setdefault(row.subject, set()).update(f.bucket for f in row.findings)
         return known
 
-    def done(self, row: Searched | Finished) -> Searched | Finished:
+    def done(self, row: SearchedRow | FinishedRow) -> SearchedRow | FinishedRow:
         """Keep the new buckets among the findings of a search: two jobs may find the same one."""
-        if isinstance(row, Searched):
+        if isinstance(row, SearchedRow):
             known = self._known().get(row.subject, ())
             row.findings = [finding for finding in row.findings if finding.bucket not in known]
             for finding in row.findings:
@@ -92,8 +92,8 @@ class Searches(Kind):
         return row
 
     @staticmethod
-    def count(row: Searched | Finished, to: Counting) -> None:
-        if isinstance(row, Finished):
+    def count(row: SearchedRow | FinishedRow, to: Counting) -> None:
+        if isinstance(row, FinishedRow):
             bucket = corpus.bucket_of(row.finding, row.folder, row.page, to.store)
             to.saved[bucket.schedule] = bucket
             to.bucket(bucket, 0)
@@ -127,7 +127,7 @@ class KnownBugs(Kind):
     def jobs(self) -> list[Job]:
         night = self.night
         counts = Counter(search.code for nightly in night.past for search in nightly.known_bugs)
-        counts.update(r.subject for r in night.rows(self.name) if isinstance(r, Searched))
+        counts.update(r.subject for r in night.rows(self.name) if isinstance(r, SearchedRow))
         targets = sorted(search_targets(), key=lambda target: counts[target.code])
         numbers = night.open_numbers(self.name, night.request.cores)
         return [
@@ -143,7 +143,7 @@ class KnownBugs(Kind):
         ]
 
     @staticmethod
-    def count(row: Searched, to: Counting) -> None:
+    def count(row: SearchedRow, to: Counting) -> None:
         for target in (t for t in search_targets() if t.code == row.subject):
             to.nightly.known_bugs.append(
                 TimeToBug(

@@ -18,10 +18,10 @@ from harness.formats.finding import Finding
 from harness.formats.journal import (
     FINISHED,
     STOPPED,
-    Finished,
+    FinishedRow,
     JobJournal,
     SearchBegan,
-    Searched,
+    SearchedRow,
     SearchRow,
     read_rows,
     state_of,
@@ -136,7 +136,7 @@ class _OpenSearch:
     def ended(self, ended: EndedJob | None) -> None:
         """Count the time of a job."""
         row = None if ended is None else ended.row
-        if isinstance(row, Searched) and row.virtual_us:
+        if isinstance(row, SearchedRow) and row.virtual_us:
             self._spent_s += row.core_s
         else:
             self._spent_s = self.clock_s()
@@ -312,14 +312,14 @@ def result_in(file: Path, entry: Entry, seed: int) -> EntryResult | None:
     began = [row for row in rows if isinstance(row, SearchBegan)]
     if not began:
         return None
-    total = Searched(subject=entry.code, seed=seed)
+    total = SearchedRow(subject=entry.code, seed=seed)
     first: Finding | None = None
     shown: Finding | None = None
     for row in rows:
-        if isinstance(row, Searched):
+        if isinstance(row, SearchedRow):
             total.add(row)
             first = first or next(iter(row.findings), None)
-        elif isinstance(row, Finished) and (shown is None or not entry.settles(shown)):
+        elif isinstance(row, FinishedRow) and (shown is None or not entry.settles(shown)):
             shown = row.finding
     shown = shown or first
     worked_s = total.core_s if total.virtual_us else max(row.worked_s for row in rows)
@@ -335,7 +335,7 @@ def result_in(file: Path, entry: Entry, seed: int) -> EntryResult | None:
         finding=shown,
         unwanted={n: c for n, c in total.buckets.items() if shown is None or n != shown.bucket},
         problems=total.problems,
-        generators=tuple(sorted({row.generator for row in rows if isinstance(row, Searched)})),
+        generators=tuple(sorted({row.generator for row in rows if isinstance(row, SearchedRow)})),
         version=(shown is not None and shown.version) or began[-1].version,
         state=state_of(rows),
     )

@@ -1,4 +1,4 @@
-"""The reliability of a failing schedule on real processes, told from simulated runs.
+"""The reliability of a failing schedule on real processes, estimated from simulated runs.
 
 The runs differ in their jitter seed, their latency profile, and how late messages are. Results are
 deterministic."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.formats import nightly_journal
-from harness.formats.journal import Searched, state_of
+from harness.formats.journal import SearchedRow, state_of
 from tests.support.nightly_fakes import FakeEnvironment, Killed, NightlyRuns
 from tests.support.scripts import beside, proving
 
@@ -36,7 +36,7 @@ def test_a_killed_nightly_run_resumes_and_counts_nothing_twice(tmp_path: Path) -
     assert numbers == list(range(len(numbers))), "what was lost was done again, with its seed"
     nightly = store.last
     assert (nightly.number, nightly.state) == (1, "finished")
-    searched = [row for row in after if isinstance(row, Searched)]
+    searched = [row for row in after if isinstance(row, SearchedRow)]
     assert nightly.totals.schedules == sum(
         row.runs for row in searched if row.key.startswith("search/")
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.formats.journal import Searched, SearchRow, read_rows
+from harness.formats.journal import SearchedRow, SearchRow, read_rows
 from harness.formats.nightly_journal import AnyRow
 from harness.search import findings
 from tests.support.paths import ROOT
@@ -57,7 +57,7 @@ def test_nothing_is_lost_or_done_twice(
     keys = Counter((file, row.key) for file in before for row in before[file] if row.key)
     assert max(keys.values(), default=1) == 1
     known = [row for lines in before.values() for row in lines]
-    with_find = [row for row in known if isinstance(row, Searched) and row.findings]
+    with_find = [row for row in known if isinstance(row, SearchedRow) and row.findings]
     wanted = {f.bucket for row in with_find if "known-bug/" not in row.key for f in row.findings}
     # One that was found at the last moment is written when the command is called again.
     assert len(wanted - {found.bucket for _, found in findings.load_all(store)}) <= 1

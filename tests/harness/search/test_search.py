@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import DRAWN, EXPLANATION, README, RECORD, SCHEDULE, Finding
-from harness.formats.journal import JobJournal, Searched, SearchRow, read_rows, state_of
+from harness.formats.journal import JobJournal, SearchedRow, SearchRow, read_rows, state_of
 from harness.search import findings, table
 from harness.search.draw.generator import GENERATOR_VERSION
 from harness.search.jobs import EndedJob, JobProcesses
@@ -152,7 +152,7 @@ def test_a_search_that_only_loses_its_jobs_ends(tmp_path: Path) -> None:
 def test_what_another_generator_drew_is_drawn_again(tmp_path: Path) -> None:
     file = journal_of(tmp_path, HELD, 0)
     with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
-        row = Searched(subject="kafka", seed=0, schedules=3, generator=GENERATOR_VERSION - 1)
+        row = SearchedRow(subject="kafka", seed=0, schedules=3, generator=GENERATOR_VERSION - 1)
         journal.add(row)
         journal.add(replace(row, first=3, generator=GENERATOR_VERSION))
     pool = Quick()
@@ -190,7 +190,7 @@ class TestJournals:
     def test_another_command_is_refused_and_nothing_is_lost(self, tmp_path: Path) -> None:
         file = journal_of(tmp_path, READS_AHEAD, 0)
         with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
-            journal.add(Searched(subject="kafka", seed=0, schedules=3))
+            journal.add(SearchedRow(subject="kafka", seed=0, schedules=3))
             with pytest.raises(UsageError, match="another command works on it"):
                 searched(tmp_path, LocalPool(), UNTIL_FOUND)
             assert len(journal.rows) == 1
@@ -210,7 +210,7 @@ class TestJournals:
             assert file.read_bytes()[: len(before)] == before
             if kind == "full":
                 (store.folder / "filler").unlink()
-                before_it = sum(isinstance(row, Searched) for row in read_rows(file, SearchRow))
+                before_it = sum(isinstance(row, SearchedRow) for row in read_rows(file, SearchRow))
                 made = searched(store.folder, LocalPool(), Budget(schedules=3), HELD)
                 assert made.total.schedules == 3 * before_it
 
@@ -275,7 +275,7 @@ def test_the_sentence_of_a_finding_is_about_its_property() -> None:
 
 
 def test_a_search_says_what_it_did_not_try_only_if_it_found_nothing() -> None:
-    total = Searched(subject="kafka", seed=0, runs=2, schedules=2)
+    total = SearchedRow(subject="kafka", seed=0, runs=2, schedules=2)
     total.fault_coverage = {"kill/leader/in-sync": 3, "kill/leader/leaderless": 1}
     said = table.summary(total, 0, 1.0)
     assert "not tried, by the state of the partition that a fault hits: kill (an ISR short)" in said

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.formats.finding import SCHEDULE
-from harness.formats.journal import Finished, Searched
+from harness.formats.journal import FinishedRow, SearchedRow
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.search import findings
@@ -45,7 +45,7 @@ class Canned(LocalPool):
         if isinstance(job, SearchJob):
             name = job.subject.name
             self.slices.append((name, job.first))
-            row = Searched(key=job.key, subject=name, seed=job.seed, first=job.first)
+            row = SearchedRow(key=job.key, subject=name, seed=job.seed, first=job.first)
             row.schedules, row.core_s, row.generator = 10, 20.0, GENERATOR_VERSION
             row.virtual_us = 1_000_000
             if name == "M19" and job.first:
@@ -53,7 +53,7 @@ class Canned(LocalPool):
             return row
         assert isinstance(job, FinishJob)
         finding = replace(job.finding, shrunk=True)
-        return Finished(key=job.key, finding=finding, folder="findings/x")
+        return FinishedRow(key=job.key, finding=finding, folder="findings/x")
 
 
 def found(target: SearchTarget) -> Any:
