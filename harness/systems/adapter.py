@@ -153,11 +153,17 @@ class Delivery(msgspec.Struct, frozen=True):
 
 class Polled(msgspec.Struct, frozen=True):
     """The answer to one poll of a member. `whole`: nothing else was delivered to it. `since`: when,
-    on `time.monotonic()`, these may have left the system first; None: when it was polled."""
+    on `time.monotonic()`, these may have left the system first; None: when it was polled.
+
+    `assigned`: all partitions that the member owns after the poll, each with the offset where its
+    next poll goes on (-1: unknown), and `epoch` that of this assignment; None: it did not change.
+    """
 
     deliveries: Sequence[Delivery] = ()
     whole: bool = True
     since: float | None = None
+    assigned: Mapping[str, int] | None = None
+    epoch: int = -1
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -437,7 +443,15 @@ class Adapter:
         self, session: Any, deliveries: Sequence[Delivery], how: str, timeout_s: float
     ) -> Awaitable[bool] | bool:
         """Settle deliveries ("ack"), give them back ("again") or drop them ("drop"); return whether
-        the system confirmed that for all of them. Raises Refused if certainly nothing happened."""
+        the system confirmed that for all of them. Raises Refused if certainly nothing happened. A
+        system has this or `commit`."""
+        raise NotImplementedError
+
+    def commit(
+        self, session: Any, positions: Mapping[str, int], timeout_s: float
+    ) -> Awaitable[int] | int:
+        """Record the positions of the group, by partition; return the epoch under which that was
+        confirmed, -1 if it is not known. Raises Refused if certainly nothing was recorded."""
         raise NotImplementedError
 
     def positions(

@@ -11,8 +11,9 @@ from confluent_kafka.cimpl import NewTopic
 from harness.systems.adapter import Members, Node, Promise, Refused, Roles, Setting
 from harness.systems.external import kafka_config, kafka_requests
 from harness.systems.external.kafka_config import number
+from harness.systems.external.kafka_groups import PROMISE, PROTOCOL, KafkaGroups
 from harness.systems.external.kafka_log import read_log
-from harness.systems.external.kafka_protocol import ACKS, KafkaProtocol
+from harness.systems.external.kafka_protocol import ACKS
 from harness.systems.external.kafka_zookeeper import ZooKeeper
 from harness.systems.external.versions import in_order
 from node.formats.json_input import decode
@@ -26,7 +27,7 @@ FORMAT = ["sh", "-c", 'eval "$0" && exec "$@"']
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
-class Kafka(KafkaProtocol):
+class Kafka(KafkaGroups):
     summary = "Apache Kafka, a topic for each partition"
     needs = "pip install '.[kafka]' in a clone of floodmark, then floodmark systems get kafka"
     binary, standard = "kafka", "4.4.0"
@@ -36,6 +37,7 @@ class Kafka(KafkaProtocol):
         Setting("unclean", "false", "unclean.leader.election.enable", ("true", "false"), "false"),
         Setting("elr", "", "eligible.leader.replicas.version, from 4.0 on", ("", "0", "1")),
         Setting("controllers", "combined", "with the brokers, or v1", ("combined", "separate")),
+        PROTOCOL,
         Setting("home", "", "the folder of a release elsewhere", program=True),
     )
     listens, unsynced = ("client", "controller"), ("logs/log-*/*.log",)
@@ -63,7 +65,8 @@ class Kafka(KafkaProtocol):
         return self.version() if in_order(self.version()) < [0, 10] else ""
 
     def promise(self) -> Promise:
-        return Promise(words=WORDS, source="https://kafka.apache.org/documentation/#replication")
+        source = "https://kafka.apache.org/documentation/#replication"
+        return Promise(words=WORDS, source=source, groups=PROMISE if self.group_members else None)
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]] | None:
         return read_log(me.folder / "logs", partition)
@@ -115,10 +118,13 @@ class Kafka(KafkaProtocol):
             return self.zookeeper(me).led_by(number(me))
         state = decode((me.folder / "logs/__cluster_metadata-0/quorum-state").read_bytes(), dict)
         led = {"": Roles(state["leaderEpoch"])} if state["leaderId"] == number(me) else {}
-        for topic, part in kafka_requests.metadata(me.listen("client")).topics.items():
+        topics = kafka_requests.metadata(me.listen("client")).topics
+        for topic, part in topics.items():
             if part.leader == number(me):
                 isr, replicas = (tuple(f"n{i}" for i in ids) for ids in (part.isr, part.replicas))
                 led[topic] = Roles(part.epoch, isr, replicas)
+        if led.pop("__consumer_offsets", None):  # Its leader coordinates every group.
+            led |= {f"group:{topic}": Roles() for topic in topics if topic != "__consumer_offsets"}
         return led
 
     def zookeeper(self, node: Node) -> ZooKeeper:

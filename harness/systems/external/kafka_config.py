@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.systems.adapter import Node
+from harness.systems.external.kafka_groups import BROKER
 from node.formats.errors import UsageError
 
 LOG4J: Final = """log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender
@@ -56,7 +57,7 @@ def _of_broker(me: Node, given: Mapping[str, str]) -> str:
         min.insync.replicas={given["min_isr"]}
         unclean.leader.election.enable={given["unclean"]}
         auto.create.topics.enable=false\noffsets.topic.num.partitions=1
-        controlled.shutdown.retry.backoff.ms=500\nlog.cleaner.enable=false"""
+        controlled.shutdown.retry.backoff.ms=500\nlog.cleaner.enable=false\n{BROKER}"""
 
 
 def number(node: Node) -> int:

@@ -45,7 +45,7 @@ class KafkaProtocol(Adapter):
             producer = Producer({**both, **sends, "message.timeout.ms": LONGEST_SEND_MS})
             consumer = Consumer({**both, **reads, "fetch.wait.max.ms": 50})
             producer.list_topics(timeout=2)
-            kept[client] = SimpleNamespace(producer=producer, consumer=consumer)
+            kept[client] = SimpleNamespace(producer=producer, consumer=consumer, nodes=nodes)
         return kept[client]
 
     def knows(self, node: Node) -> int:

@@ -69,6 +69,10 @@ class _Renaming:
         self.join = _changed(adapter.join, lambda made, g, m, names: (made, g, m, self._all(names)))
         self.poll = _changed(adapter.poll, lambda *given: given, self._polled)
         self.acknowledge = _changed(adapter.acknowledge, self._settled)
+        self.commit = _changed(
+            adapter.commit,
+            lambda session, at, *n: (session, {prefix + name: to for name, to in at.items()}, *n),
+        )
         self.positions = _changed(
             adapter.positions,
             lambda made, group, names, *n: (made, group, self._all(names), *n),
@@ -105,7 +109,7 @@ class _Renaming:
             else each
             for each in polled.deliveries
         ]
-        return replace(polled, deliveries=given)
+        return replace(polled, deliveries=given, assigned=self._positions(polled.assigned))
 
     def _settled(self, session: Any, deliveries: Sequence[Delivery], *more: Any) -> tuple[Any, ...]:
         named = [replace(each, partition=self._prefix + each.partition) for each in deliveries]

@@ -65,6 +65,7 @@ class GroupMembers:
         )
         promise = adapter.promise().groups
         self.promise = promise if promise is not None else GroupPromise()
+        self.commits = self.promise.kind == "positions"
         self.record_bytes = record_bytes
         self.working = True
         self._crash_every_s = max(CRASH_EVERY_S, adapter.failover_ms / 1000 + CRASH_EVERY_S / 2)
@@ -90,11 +91,15 @@ class GroupMembers:
             await asyncio.sleep(PAUSE_S)
 
     def _settle(self, member: Member, given: Sequence[Delivery], rng: random.Random) -> None:
-        """Settle each delivery in one of the ways of `SHARES`, in any order."""
+        """Settle each delivery in one of the ways of `SHARES`, in any order; in a group with
+        positions all of them in one way, as none can be given back."""
         by_way: dict[str, list[Delivery]] = {}
         shares = SILENT if member.silent else SHARES
         ways, weights = [way for way, _ in shares], [share for _, share in shares]
-        for delivery in rng.sample(list(given), len(given)):
+        if self.commits:
+            way = rng.choices(ways, weights)[0]
+            by_way["never" if way == "again" else way] = list(given)
+        for delivery in () if self.commits else rng.sample(list(given), len(given)):
             by_way.setdefault(rng.choices(ways, weights)[0], []).append(delivery)
         wait_s, failover_s = self.promise.ack_wait_ms / 1000, self.adapter.failover_ms / 1000
         for way, mine in by_way.items():
@@ -185,7 +190,8 @@ class Member:
             error = self.group.errors.note(f, problem)
         finally:
             if how != "ok":
-                how = "fail" if f == "position" else how
+                changes_nothing = f == "position" or (f == "poll" and self.group.commits)
+                how = "fail" if changes_nothing else how
                 self.group.write(replace(op, t_us=now_us(), type=how, error=error))
             if how == "info":
                 thread.retire()
@@ -233,7 +239,7 @@ class Member:
             "poll", poll, *arguments, timeout_s=POLL_S + SETTLE_S, final=final
         )
         if how != "ok":
-            self.session = None if how == "info" else self.session
+            self.session = None if how == "info" or self.group.commits else self.session
             await asyncio.sleep(PAUSE_S)
             return None
         try:
@@ -249,12 +255,40 @@ class Member:
         if not polled.whole:
             self._idle.clear()
             self.session = None
+        if polled.assigned is not None:
+            await self._own(polled.assigned, polled.epoch)
         return polled if isinstance(polled, Polled) else None
+
+    async def _own(self, assigned: Mapping[str, int], epoch: int) -> None:
+        """Note what the member owns, and where its polls go on."""
+        positions = {name: Position(at) for name, at in assigned.items()}
+        starts = checked_positions(positions, self.group.partitions)
+        fields = {"epoch": epoch, "partitions": tuple(assigned)}
+        op, _, _ = await self._do("assign", None, timeout_s=SETTLE_S, **fields)
+        self.group.write(replace(op, t_us=now_us(), type="ok", positions=starts))
+
+    async def _commit(self, given: Sequence[Delivery]) -> None:
+        """Commit the positions behind deliveries."""
+        behind = {each.partition: each.offset + 1 for each in given}
+        op, epoch, ended = await self._do(
+            *("commit", self.group.adapter.commit, self.session, behind, SETTLE_S),
+            timeout_s=SETTLE_S,
+            positions=tuple(GroupPosition(partition=n, offset=at) for n, at in behind.items()),
+        )
+        if ended == "ok" and type(epoch) is not int:
+            wrong = WrongAnswer(f"commit returned {epoch!r}, which is no epoch")
+            error = self.group.errors.note("commit", wrong)
+            self.group.write(replace(op, t_us=now_us(), type="info", error=error))
+        elif ended == "ok":
+            self.group.write(replace(op, t_us=now_us(), type="ok", epoch=epoch))
 
     async def settle(self, given: Sequence[Delivery], how: str, after_s: float = 0.0) -> None:
         """Settle deliveries, or give them back, some time later."""
         await asyncio.sleep(after_s)
         if not given or self.session is None:
+            return
+        if self.group.commits:
+            await self._commit(given)
             return
         deliveries = tuple(delivered(given, self.group.record_bytes))
         acknowledge = self.group.adapter.acknowledge
@@ -341,6 +375,8 @@ def checked_polled(
             )
         if min(each.offset, each.id) < -1 or each.times < 0:
             raise WrongAnswer(f"poll delivered offset {each.offset}, id {each.id}: no such number")
+    if found.assigned is not None:
+        checked_positions({n: Position(at) for n, at in found.assigned.items()}, partitions)
     return tuple(delivered(found.deliveries, record_bytes))
 
 

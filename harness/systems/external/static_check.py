@@ -10,7 +10,8 @@ from harness.systems.adapter import Adapter, Setting
 from nemesis.faults import KINDS
 
 REQUIRED: Final = ("command", "create", "connect", "send", "read")
-OF_GROUPS: Final = ("join", "poll", "acknowledge", "positions")
+OF_GROUPS: Final = ("join", "poll", "acknowledge", "commit", "positions")
+_NEEDED: Final = (("join",), ("poll",), ("acknowledge", "commit"), ("positions",))
 _METHODS: Final = (*REQUIRED, "close", "probe", "dump", "promise", "version")
 _PLAIN: Final = ("command", "dump", "promise", "version")
 
@@ -22,9 +23,9 @@ def mistakes(adapter: type[Adapter]) -> Iterator[str]:
             yield f"{name} is not written"
     for name in (*_METHODS, *(OF_GROUPS if adapter.has_groups() else ())):
         yield from _wrong_method(adapter, name)
-    for name in OF_GROUPS if adapter.has_groups() else ():
-        if getattr(adapter, name) is getattr(Adapter, name):
-            yield f"{name} is not written, and a group of consumers needs it"
+    for needed in _NEEDED if adapter.has_groups() else ():
+        if all(getattr(adapter, name) is getattr(Adapter, name) for name in needed):
+            yield f"{' or '.join(needed)} is not written, and a group of consumers needs it"
     for name in sorted(vars(adapter)):
         if not name.startswith("_") and name in _LIKELY_MISTAKES:
             yield f"{name} means nothing: {_LIKELY_MISTAKES[name]} is meant"

@@ -4,14 +4,14 @@ breaks it is caught."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from harness.formats.history import Op
-from harness.systems.adapter import Delivery, GroupPromise, Polled, Position, Promise
+from harness.systems.adapter import Delivery, GroupPromise, Polled, Position, Promise, Refused
 from harness.systems.external import load, members
 from harness.systems.external.calls import WrongAnswer
 from harness.systems.external.members import checked_polled, checked_positions
@@ -21,6 +21,11 @@ from tests.support.checker.group_definitions import judge
 
 WAIT_S = 0.05
 PROMISE = GroupPromise(ack_wait_ms=round(WAIT_S * 1000), redelivery_ms=200, counts=True)
+
+
+POSITIONS = GroupPromise(
+    kind="positions", fenced=True, exclusive=True, epochs_rise=True, order="owner", redelivery_ms=50
+)
 
 
 class Queue(InMemory):
@@ -79,7 +84,50 @@ class Queue(InMemory):
         return {parts[0]: Position(min([*self.pending, self.next]), len(self.pending))}
 
 
-def history(tmp_path: Path, queue: Queue, enough: Callable[[], bool] = lambda: True) -> list[Op]:
+class Log(InMemory):
+    """A group with positions, whose last member owns the only partition. `forgets`: commits."""
+
+    summary, failover_ms = "a log in memory", 0
+
+    def __init__(self, *, forgets: bool = False) -> None:
+        super().__init__()
+        self.setting = {"members": "2"}
+        self.forgets, self.position, self.epoch, self.handed = forgets, -1, 0, 0
+
+    def promise(self) -> Promise:
+        return Promise(groups=POSITIONS)
+
+    async def join(self, connection: Any, group: str, member: str, parts: Sequence[str]) -> Any:
+        self.epoch += 1
+        return {"epoch": self.epoch, "part": parts[0], "at": None}
+
+    async def poll(self, session: Any, limit: int, timeout_s: float) -> Polled:
+        if session["epoch"] != self.epoch:
+            return Polled(assigned={} if session["at"] is not None else None, epoch=self.epoch)
+        assigned = None
+        if session["at"] is None:
+            session["at"] = max(0, self.position)
+            self.handed += 1
+            assigned = {session["part"]: session["at"]}
+            return Polled(assigned=assigned, epoch=self.epoch)
+        at, session["at"] = session["at"], min(len(self.log), session["at"] + limit)
+        given = (Delivery(session["part"], self.log[n], n) for n in range(at, session["at"]))
+        return Polled([*given])
+
+    async def commit(self, session: Any, positions: Mapping[str, int], timeout_s: float) -> int:
+        if session["epoch"] != self.epoch:
+            raise Refused("of an old epoch")
+        (at,) = positions.values()
+        self.position = self.position if self.forgets and at > 20 else at
+        return self.epoch
+
+    async def positions(
+        self, connection: Any, group: str, parts: Sequence[str], timeout_s: float
+    ) -> dict[str, Position]:
+        return {parts[0]: Position(self.position)}
+
+
+def history(tmp_path: Path, queue: InMemory, enough: Callable[[], bool] = lambda: True) -> list[Op]:
     return record(tmp_path, queue, sends=100, enough=enough)
 
 
@@ -124,6 +172,7 @@ def test_a_queue_that_forgets_what_nobody_settled_is_caught(
     ("answer", "words"),
     [
         (None, "poll returned NoneType, which is no Polled"),
+        (Polled(assigned={"log-9": 1}), "positions named 'log-9', which is no partition"),
         (Polled(["x"]), "poll delivered 'x', which is no Delivery"),  # type: ignore[list-item]
         (Polled([Delivery("log-0", b"x", offset=-2)]), "poll delivered offset -2"),
         (Polled([Delivery("log-9", b"x")]), "poll delivered a record of 'log-9', which is no part"),
@@ -174,4 +223,32 @@ def test_a_missing_method_of_a_group_is_named() -> None:
     class Half(Queue):
         acknowledge = InMemory.acknowledge
 
-    assert "acknowledge is not written, and a group of consumers needs it" in [*mistakes(Half)]
+    words = "acknowledge or commit is not written, and a group of consumers needs it"
+    assert words in [*mistakes(Half)]
+    assert words not in [*mistakes(Log)]
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_group_with_positions_owns_partitions_and_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    monkeypatch.setattr(members, "SHARES", (("now", 1),))
+    monkeypatch.setattr(members, "SILENT", (("now", 1),))
+    monkeypatch.setattr(members, "CRASH_EVERY_S", 0.4)
+    log = Log(forgets=forgets)
+    ops = history(tmp_path, log, lambda: log.handed > 2)
+    found, unknown = judge(ops, POSITIONS)
+    assert ("commit-lost" in found, unknown) == (forgets, set())
+    assert found <= {"commit-lost", "stale-position"}
+    ended = {(op.f, op.type) for op in ops if op.group}
+    assert {("assign", "ok"), ("commit", "ok"), ("join", "ok"), ("position", "ok")} <= ended
+
+
+def test_a_commit_without_an_epoch_is_said(tmp_path: Path) -> None:
+    class Odd(Log):
+        async def commit(self, *_: Any) -> Any:
+            return None
+
+    ops = history(tmp_path, Odd())
+    said = {op.error for op in ops if op.f == "commit" and op.type == "info"}
+    assert "WrongAnswer: commit returned None, which is no epoch" in said

@@ -1,0 +1,115 @@
+"""Members of consumer groups by Kafka's protocol: positions that are committed, generations or
+member epochs, and partitions that have one owner at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from harness.formats.run_info import GroupPromise
+from harness.systems.adapter import Delivery, Node, Polled, Position, Setting
+from harness.systems.external.kafka_protocol import KafkaProtocol
+
+SESSION_MS: Final = 6000
+BROKER: Final = f"""group.initial.rebalance.delay.ms=0
+        group.consumer.session.timeout.ms={SESSION_MS}
+        group.consumer.min.session.timeout.ms={SESSION_MS}
+        group.consumer.heartbeat.interval.ms=1000\ngroup.consumer.min.heartbeat.interval.ms=1000"""
+"""Settings of brokers for groups; a broker ignores those that its version does not know."""
+PROTOCOL: Final = Setting(
+    "protocol", "classic", "group.protocol of members", ("classic", "consumer")
+)
+PROMISE: Final = GroupPromise(
+    kind="positions",
+    fenced=True,
+    exclusive=True,
+    order="owner",
+    redelivery_ms=2 * SESSION_MS + 3000,
+)
+_EPOCH: Final = slice(7, 11)
+"""Where the metadata of a member (`CGMDv2:`) has its generation, or its member epoch."""
+
+
+class KafkaGroups(KafkaProtocol):
+    """The half of an adapter that concerns groups; its subclass needs the setting `protocol`."""
+
+    def group_options(self, group: str, nodes: Sequence[Node]) -> dict[str, Any]:
+        """Return the librdkafka settings of a member, or of a client that asks for positions."""
+        own = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        own |= {"enable.auto.offset.store": False, "fetch.wait.max.ms": 50}
+        return {**self.options(nodes), **own}
+
+    async def close(self, connection: SimpleNamespace) -> None:
+        """Let the member of a connection go; the rest is kept for its client."""
+        if member := connection.__dict__.pop("member", None):
+            await asyncio.to_thread(member.close)
+
+    def join(
+        self, connection: SimpleNamespace, group: str, member: str, partitions: Sequence[str]
+    ) -> SimpleNamespace:
+        """Subscribe to the topics. The member learns of its partitions when it polls."""
+        own: dict[str, Any] = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1000}
+        if self.setting["protocol"] == "consumer":
+            own = {"group.protocol": "consumer"}
+        consumer = Consumer({**self.group_options(group, connection.nodes), **own})
+        connection.member = consumer
+        session = SimpleNamespace(consumer=consumer, changed=False)
+
+        def change(*_: Any) -> None:
+            session.changed = True
+
+        consumer.subscribe(list(partitions), on_assign=change, on_revoke=change, on_lost=change)
+        return session
+
+    def poll(self, session: SimpleNamespace, limit: int, timeout_s: float) -> Polled:
+        """Return what came, and the partitions of the member if they changed meanwhile."""
+        consumer = session.consumer
+        first = consumer.poll(timeout_s)
+        more = consumer.consume(limit - 1, 0) if first is not None and limit > 1 else ()
+        given = []
+        for message in (first, *more) if first is not None else ():
+            if error := message.error():
+                raise KafkaException(error)
+            given.append(Delivery(message.topic(), message.value(), message.offset()))
+        if not session.changed:
+            return Polled(given)
+        session.changed = False
+        owned = consumer.position(consumer.assignment())
+        assigned = {each.topic: max(-1, each.offset) for each in owned}
+        return Polled(given, assigned=assigned, epoch=_epoch(consumer))
+
+    def commit(
+        self, session: SimpleNamespace, positions: Mapping[str, int], timeout_s: float
+    ) -> int:
+        """Commit positions. librdkafka sends a commit again by itself, so no error proves anything.
+        The epoch is known if it was the same before and after."""
+        asked = [TopicPartition(name, 0, at) for name, at in positions.items()]
+        before = _epoch(session.consumer)
+        for each in session.consumer.commit(offsets=asked, asynchronous=False):
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return before if before == _epoch(session.consumer) else -1
+
+    def positions(
+        self, connection: SimpleNamespace, group: str, partitions: Sequence[str], timeout_s: float
+    ) -> dict[str, Position]:
+        """Ask the coordinator, as a client outside the group."""
+        consumer = Consumer(self.group_options(group, connection.nodes))
+        try:
+            asked = [TopicPartition(name, 0) for name in partitions]
+            found = consumer.committed(asked, timeout=timeout_s)
+        finally:
+            consumer.close()
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return {each.topic: Position(max(-1, each.offset)) for each in found}
+
+
+def _epoch(consumer: Consumer) -> int:
+    metadata = consumer.consumer_group_metadata()
+    return max(-1, int.from_bytes(metadata[_EPOCH], "little", signed=True))
