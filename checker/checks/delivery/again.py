@@ -10,7 +10,6 @@ import numpy as np
 from checker.checks.delivery.operations import Case, GroupView, Handled, highest_before
 from checker.evidence.contents import NEVER, find
 from checker.evidence.facts import Outcome
-from checker.evidence.sorting import I64
 
 
 def acked_redelivered(view: GroupView) -> Iterator[Case]:
@@ -18,21 +17,21 @@ def acked_redelivered(view: GroupView) -> Iterator[Case]:
     though no member gave it back meanwhile."""
     keys, index = view.keys
     delivered, settled = view.delivered, view.settled
-    settled = settled.take(view.ops.outcome[settled.row] == Outcome.OK)
-    at = find(keys, settled.key)
-    settled, at = settled.take(at >= 0), at[at >= 0]
+    ok = np.flatnonzero(view.ops.outcome[settled.row] == Outcome.OK)
+    at = find(keys, settled.key[ok])
+    ok, at = ok[at >= 0], at[at >= 0]
     done, last = np.full(len(keys), NEVER), np.full(len(keys), -1)
-    np.minimum.at(done, at, settled.end)
+    np.minimum.at(done, at, settled.end[ok])
     np.maximum.at(last, index, delivered.low)
     again = np.flatnonzero(done < last)
     given_back = set(view.requeued.key.tolist())
     found = [
-        key for key in again.tolist() if int(keys[key]) not in given_back or _closed(view, key, at)
+        key for key in again.tolist() if int(keys[key]) not in given_back or _closed(view, key)
     ]
     if not found:
         return
     first = min(found, key=lambda key: (int(last[key]), key))
-    acks = np.flatnonzero(at == first)
+    acks = ok[at == first]
     ack = int(settled.row[acks[np.argmin(settled.end[acks])]])
     back = np.flatnonzero((index == first) & (delivered.low > done[first]))
     row = int(delivered.row[back[0]])
@@ -47,7 +46,7 @@ def acked_redelivered(view: GroupView) -> Iterator[Case]:
     )
 
 
-def _closed(view: GroupView, key: int, at: I64) -> bool:
+def _closed(view: GroupView, key: int) -> bool:
     """Return whether a confirmed settling of a record, which was also given back, holds against a
     later delivery: no attempt to give it back may have come after it."""
     keys, index = view.keys

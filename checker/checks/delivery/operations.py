@@ -117,7 +117,8 @@ class GroupView:
             end=self.end[row],
             low=ops.low_us[row],
         )
-        return found.take((offset >= 0) | (value >= 0))
+        known = (offset >= 0) | (value >= 0)
+        return found if known.all() else found.take(known)
 
     @cached_property
     def delivered(self) -> Handled:
