@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.systems.adapter import Node
+from harness.systems.adapter import MEMBERS, Node
 from harness.systems.external.kafka_groups import BROKER
 from node.formats.errors import UsageError
 
@@ -57,7 +57,8 @@ def _of_broker(me: Node, given: Mapping[str, str]) -> str:
         min.insync.replicas={given["min_isr"]}
         unclean.leader.election.enable={given["unclean"]}
         auto.create.topics.enable=false\noffsets.topic.num.partitions=1
-        controlled.shutdown.retry.backoff.ms=500\nlog.cleaner.enable=false\n{BROKER}"""
+        controlled.shutdown.retry.backoff.ms=500\nlog.cleaner.enable=false
+        {BROKER if int(given.get(MEMBERS.name, 0)) else ""}"""
 
 
 def number(node: Node) -> int:

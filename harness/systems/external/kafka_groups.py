@@ -52,7 +52,9 @@ class KafkaGroups(KafkaProtocol):
         self, connection: SimpleNamespace, group: str, member: str, partitions: Sequence[str]
     ) -> SimpleNamespace:
         """Subscribe to the topics. The member learns of its partitions when it polls."""
-        own: dict[str, Any] = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1000}
+        # The usual assignor would give the only partition of every topic to the same member.
+        own: dict[str, Any] = {"partition.assignment.strategy": "roundrobin"}
+        own |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1000}
         if self.setting["protocol"] == "consumer":
             own = {"group.protocol": "consumer"}
         consumer = Consumer({**self.group_options(group, connection.nodes), **own})
