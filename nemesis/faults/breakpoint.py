@@ -103,22 +103,18 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
         return "unsynced" if self.then == "power-cut" else ""
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Break:
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         """Draw an event that soon comes on such a node, a step, and what happens there."""
         role, _, partition = on.partition(":")
         events = _OF_VOTERS if role in ON_VOTERS else _OF_LEADERS if role == "leader" else _OF_ALL
-        before: Step = dice.weighted(_STEPS)
-        then: Then = dice.weighted(_THEN)
-        return cls(
-            on=on,
-            at_ms=at_ms,
-            for_ms=for_ms,
-            event=dice.weighted(events),
-            match={"partition": partition} if partition else {},
-            nth=dice.between(0.5, 4.5),
-            before=before,
-            then=then,
-        )
+        before, then = dice.weighted(_STEPS), dice.weighted(_THEN)
+        return {
+            "before": before,
+            "then": then,
+            "event": dice.weighted(events),
+            "match": {"partition": partition} if partition else {},
+            "nth": dice.between(0.5, 4.5),
+        }
 
     @classmethod
     def compose(cls, spot: Spot) -> Fault:

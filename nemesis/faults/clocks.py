@@ -4,7 +4,7 @@ runs at another rate. Its other clocks stay right."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 
@@ -41,13 +41,13 @@ class _WrongClock(ProcessFault, frozen=True, kw_only=True):
         site.world.shift_clock(node, self.offset_ms)
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         """Draw an offset of a fraction of the session, of a few sessions, or of about an hour,
         forward or back."""
         session = dice.timings.session_ms
         by = dice.weighted(((0.3 * session, 1), (3.0 * session, 2), (3_600_000, 1)))
         sign = -1 if dice.chance(0.5) else 1
-        return cls(on=on, at_ms=at_ms, for_ms=for_ms, offset_ms=sign * dice.between(0.5 * by, by))
+        return {"offset_ms": sign * dice.between(0.5 * by, by)}
 
     def plainer(self) -> Iterator[Self]:
         if self.offset_ms not in (-1000, 1000):
@@ -120,9 +120,9 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
         site.world.set_clock_rate(node, 100)
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         """Draw a rate between half and twice the true rate."""
-        return cls(on=on, at_ms=at_ms, for_ms=for_ms, percent=dice.rng.choice(RATES))
+        return {"percent": dice.rng.choice(RATES)}
 
     def plainer(self) -> Iterator[Self]:
         plain = 50 if self.percent < 100 else 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Any, Final
 
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import ONE_NODE, Drawing, Site
@@ -33,9 +33,8 @@ class _Connections(LinkFault, frozen=True, kw_only=True):
         return between(site.nodes, to, getattr(self, "two_way", False), self.like())
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw the other end of the fault."""
-        return cls(on=on, to=draw_other_end(dice, on), at_ms=at_ms, for_ms=for_ms)
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
+        return {"to": draw_other_end(dice, on)}
 
 
 class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
@@ -49,9 +48,8 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
     drawing = Drawing(targets=_TARGETS, aliases=(), delays_follower=(7,))
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Stall:
-        to, two_way = draw_other_end(dice, on), dice.chance(0.5)
-        return Stall(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
+        return {"to": draw_other_end(dice, on), "two_way": dice.chance(0.5)}
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Stall:
@@ -77,10 +75,9 @@ class Slow(_Connections, frozen=True, kw_only=True, tag="slow"):
     drawing = Drawing(targets=_TARGETS, aliases=())
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Slow:
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         to, two_way = draw_other_end(dice, on), dice.chance(0.5)
-        rate = dice.rng.choice(_RATES)
-        return Slow(on=on, to=to, bytes_per_s=rate, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
+        return {"to": to, "two_way": two_way, "bytes_per_s": dice.rng.choice(_RATES)}
 
     def words(self) -> str:
         """Return the fault as a sentence."""

@@ -3,8 +3,8 @@ lose or damage what was written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
@@ -71,8 +71,8 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
         return DiskFails("error", written=self.written)
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> FsyncError:
-        return cls(on=on, at_ms=at_ms, for_ms=for_ms, written=dice.chance(0.3))
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
+        return {"written": dice.chance(0.3)}
 
     def plainer(self) -> Iterator[FsyncError]:
         """Yield the fault, if it is on, with `written` off: the disk has none of that sync."""
@@ -100,10 +100,10 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
         return DiskFails("slow", delay_ms=self.delay_ms)
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> SlowFsync:
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         """Draw a delay from a tenth of the session to more than all of it."""
-        delay_ms = dice.between(0.1 * dice.timings.session_ms, 1.3 * dice.timings.session_ms)
-        return cls(on=on, at_ms=at_ms, for_ms=for_ms, delay_ms=delay_ms)
+        session_ms = dice.timings.session_ms
+        return {"delay_ms": dice.between(0.1 * session_ms, 1.3 * session_ms)}
 
 
 class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
@@ -121,11 +121,10 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
         return DiskFails("full-map" if self.limit == "map" else "full")
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> DiskFull:
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         """Draw which of the two is full; the map only if the store has one."""
         of_map = dice.chance(0.5) and dice.maps
-        limit: Literal["file-system", "map"] = "map" if of_map else "file-system"
-        return cls(on=on, at_ms=at_ms, for_ms=for_ms, limit=limit)
+        return {"limit": "map" if of_map else "file-system"}
 
     def plainer(self) -> Iterator[DiskFull]:
         """Yield the fault with a full file system, if it is the map that is full."""
@@ -224,8 +223,7 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
         """Draw the fault, always on the same broker of a storm: a cluster survives damage to one
         copy."""
-        make: Callable[..., Self] = cls
-        return make(on=dice.victim(), at_ms=at_ms, for_ms=for_ms)
+        return super().draw_on(dice, dice.victim(), at_ms, for_ms)
 
     def damage(self, site: Site) -> DiskDamage:
         """Return the damage to the disk of one node."""

@@ -189,9 +189,14 @@ class FaultKind(Fault, frozen=True, kw_only=True):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw a fault of this kind with a given target and length; its other fields are drawn."""
+        """Draw a fault of this kind with a given target and length."""
         make: Callable[..., Self] = cls
-        return make(on=on, at_ms=at_ms, for_ms=for_ms)
+        return make(on=on, at_ms=at_ms, for_ms=for_ms, **cls.draw_fields(dice, on))
+
+    @classmethod
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
+        """Draw the fields of a fault on `on` that only this kind has."""
+        return {}
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Self:

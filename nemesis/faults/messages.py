@@ -62,23 +62,20 @@ class Delay(_Messages, frozen=True, kw_only=True, tag="delay"):
     drawing = Drawing(targets=_TARGETS)
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Delay:
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         """Draw a short delay, a long one, or about the lag timeout."""
         ranges = (((5, 50), 3.0), ((100, 300), 3.0), ((0.5, 1.2), 2.0))
         low, high = dice.weighted(ranges)
         unit = dice.timings.lag_ms if high < 2 else 1
         delay_ms = dice.between(low * unit, high * unit)
         to = draw_other_end(dice, on)
-        return Delay(
-            on=on,
-            to=to,
-            delay_ms=delay_ms,
-            jitter_ms=dice.rng.choice((0, delay_ms // 4, delay_ms)),
-            two_way=dice.chance(0.6),
-            kinds=draw_kinds(dice, to, 0.25),
-            at_ms=at_ms,
-            for_ms=for_ms,
-        )
+        return {
+            "to": to,
+            "delay_ms": delay_ms,
+            "jitter_ms": dice.rng.choice((0, delay_ms // 4, delay_ms)),
+            "two_way": dice.chance(0.6),
+            "kinds": draw_kinds(dice, to, 0.25),
+        }
 
     def words(self) -> str:
         """Return the fault as a sentence."""
@@ -97,20 +94,12 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
     drawing = Drawing(targets=_TARGETS, delays_follower=(4, 5))
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Loss:
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         """Draw the loss of a small part of all messages, or of most messages of some kinds."""
         to = draw_other_end(dice, on)
         kinds = draw_kinds(dice, to, 0.4)
         percent = dice.rng.choice((50, 80, 100) if kinds else (5, 10, 20, 40, 60))
-        return Loss(
-            on=on,
-            to=to,
-            percent=percent,
-            two_way=dice.chance(0.6),
-            kinds=kinds,
-            at_ms=at_ms,
-            for_ms=for_ms,
-        )
+        return {"to": to, "percent": percent, "two_way": dice.chance(0.6), "kinds": kinds}
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Loss:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import ONE_NODE, Drawing, Site
@@ -43,10 +43,8 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
         return between(site.nodes, to, self.two_way, DROP)
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Cut:
-        """Draw the fault on `on`, with a drawn other end, in one or both directions."""
-        to, two_way = draw_other_end(dice, on), dice.chance(0.5)
-        return Cut(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
+        return {"to": draw_other_end(dice, on), "two_way": dice.chance(0.5)}
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Cut:
@@ -83,10 +81,9 @@ class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
         return between(site.nodes, others, True, DROP)
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Isolate:
-        """Draw the fault on `on`, sometimes also cut from the clients."""
-        clients = dice.with_clients and dice.chance(0.3)
-        return Isolate(on=on, clients=clients, at_ms=at_ms, for_ms=for_ms)
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
+        """Draw a fault that sometimes cuts off the clients too."""
+        return {"clients": dice.with_clients and dice.chance(0.3)}
 
     def words(self) -> str:
         """Return the fault as a sentence."""

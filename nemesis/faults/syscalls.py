@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
@@ -71,23 +71,13 @@ class Syscall(LastingFault, frozen=True, kw_only=True, tag="syscall"):
         start_if_ended(site, node)
 
     @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         """Draw action and calls, mostly syncs: a process that cannot even write shows less."""
-        action: Literal["error", "lie", "delay", "kill"] = dice.weighted(
-            (("error", 2), ("lie", 1), ("delay", 1), ("kill", 2))
-        )
-        calls: Group = "sync" if action == "lie" or dice.chance(0.7) else "write"
+        action = dice.weighted((("error", 2), ("lie", 1), ("delay", 1), ("kill", 2)))
+        calls = "sync" if action == "lie" or dice.chance(0.7) else "write"
         delay_ms = dice.between(1, 0.3 * dice.timings.session_ms) if action == "delay" else 0
-        first = dice.between(1, 30)
-        return cls(
-            on=on,
-            at_ms=at_ms,
-            for_ms=for_ms,
-            action=action,
-            calls=calls,
-            delay_ms=delay_ms,
-            nth=first,
-        )
+        nth = dice.between(1, 30)
+        return {"action": action, "calls": calls, "delay_ms": delay_ms, "nth": nth}
 
     def plainer(self) -> Iterator[Self]:
         if self.nth > 1:

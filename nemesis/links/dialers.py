@@ -14,12 +14,12 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import psutil
 
 _MAPPED: Final = b"0000000000000000FFFF0000"
 """What stands before an IPv4 address in the table of IPv6 sockets."""
-_ESTABLISHED: Final = "01"
-_LISTENS: Final = "0A"
 _SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _REQUEST: Final = 1
@@ -145,45 +145,31 @@ class Dialers:
         return False
 
 
-def direct_connections(
-    processes: Mapping[str, Collection[int]], proc: Path = Path("/proc")
-) -> list[tuple[str, str, int]]:
+def direct_connections(processes: Mapping[str, Collection[int]]) -> list[tuple[str, str, int]]:
     """Return the connections that nodes have with nothing between them, each once: the node that
     dialed, the node that was dialed, and its port. `processes` are those of each node. A port
     without a listener was dialed if the kernel does not give it to dialers."""
-    owners = {
-        inode: node
-        for node, pids in processes.items()
-        for pid in pids
-        for inode in _sockets(proc / str(pid) / "fd")
-    }
-    listening, ends = set[tuple[str, str]](), dict[tuple[str, str], str]()
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for row in (proc / "self/net" / table).read_text().splitlines()[1:]:
-                _, local, remote, state, *_ = fields = row.split()
-                node = owners.get(f"socket:[{fields[9]}]", "")
-                local, remote = (end.removeprefix(_MAPPED.decode()) for end in (local, remote))
-                if state == _LISTENS:
-                    listening.add((node, local.partition(":")[2]))
-                elif state == _ESTABLISHED and node:
-                    ends[local, remote] = node
-    first, last = map(int, (proc / "sys/net/ipv4/ip_local_port_range").read_text().split())
+    listening, ends = set[tuple[str, int]](), dict[tuple[Any, Any], str]()
+    for node, pids in processes.items():
+        for pid in pids:
+            with suppress(psutil.Error):
+                for one in psutil.Process(pid).net_connections("tcp"):
+                    if one.status == psutil.CONN_LISTEN:
+                        listening.add((node, one.laddr.port))
+                    elif one.status == psutil.CONN_ESTABLISHED:
+                        ends[_plain(one.laddr), _plain(one.raddr)] = node
+    given = range(*map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()))
     found = set()
     for (local, remote), node in ends.items():
-        port, dialer = local.partition(":")[2], ends.get((remote, local), node)
-        given = first <= int(port, 16) <= last
-        if dialer != node and ((node, port) in listening or not given):
-            found.add((dialer, node, int(port, 16)))
+        dialer, port = ends.get((remote, local), node), local[1]
+        if dialer != node and ((node, port) in listening or port not in given):
+            found.add((dialer, node, port))
     return sorted(found)
 
 
-def _sockets(folder: Path) -> Iterator[str]:
-    """Yield the sockets among the open files of a process, as "socket:[inode]"."""
-    with suppress(OSError):
-        for entry in os.listdir(folder):
-            with suppress(OSError):
-                yield os.readlink(folder / entry)
+def _plain(address: Any) -> tuple[str, int]:
+    """Return an address; one of IPv4 that a socket of IPv6 has, without its prefix."""
+    return address.ip.removeprefix("::ffff:"), address.port
 
 
 def _diagnostics() -> socket.socket | None:
