@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
-from harness.nightly import plan, summary_text
+from harness.nightly import plan, rows, summary_text
 from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.night import Night
 from harness.nightly.requests import NightlyRequest
@@ -18,6 +18,7 @@ from harness.nightly.session import DISK_FULL, NightlySession, open_journal
 from harness.nightly.summary import summarise
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
+from harness.systems.external.links import enter_for
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import write_whole
 from node.formats.host_errors import reason
@@ -37,6 +38,7 @@ def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | No
         plan.systems_of(settings.systems, settings.consumers),
         _accepted(settings.accepted),
     )
+    enter_for(s.system for s in (*systems, *(rows.table() if settings.rows else ())))
     settings, journal = open_journal(settings)
     past = [n for n in nightly_runs(settings.store)[0] if n.number < settings.number]
     with closing(journal), Interrupts() as interrupts, Progress(quiet=settings.quiet) as progress:

@@ -25,6 +25,7 @@ from harness.runs.requests import RunRequest, SystemRowsRequest
 from harness.search.catalogue.table import put_into_file
 from harness.search.jobs import Job, JobProcesses, do_one
 from harness.search.worlds.real import BESIDE_THE_STORM_S
+from harness.systems.external.links import enter_for
 from harness.systems.setup import Setup
 from nemesis.formats.schedule import Expectation
 from node.formats.errors import FloodmarkError, UsageError
@@ -144,6 +145,7 @@ def run_rows(
         names = ", ".join(dict.fromkeys(row.system for row in table()))
         raise UsageError(f"no row is about system '{request.system}' (there are: {names})")
     request.store.mkdir(parents=True, exist_ok=True)
+    enter_for(row.system for row in wanted)
     with closing(JobProcesses(1, request.store / OUTPUT)) as pool:
         for row in wanted:
             if stop():

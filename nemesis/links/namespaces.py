@@ -62,6 +62,7 @@ def enter() -> None:
     nothing if it is in one. Raises UsageError if that is not possible."""
     if inside():
         check_possible()
+        run([program("ip"), "link", "set", "lo", "up"])
         return
     words, environment = own([sys.executable, *sys.orig_argv[1:]])
     sys.stdout.flush()

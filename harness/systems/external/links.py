@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from harness.systems import registry
 from harness.systems.adapter import Node
+from nemesis.links import namespaces
 from nemesis.links.abilities import KERNEL, TCP_PROXY, LinkAbilities
 from nemesis.links.kernel_links import KernelLinks
 from nemesis.links.tcp_control import Door, ProxyConfig, TcpLinks
 from nemesis.links.tcp_rules import CLIENTS as CLIENTS
+from node.formats.errors import UsageError
 
 PROXY_LINKS: Final = "proxy"
 KERNEL_LINKS: Final = "kernel"
@@ -20,6 +24,15 @@ ABILITIES: Final[Mapping[str, LinkAbilities]] = {PROXY_LINKS: TCP_PROXY, KERNEL_
 
 
 Links = TcpLinks | KernelLinks
+
+
+def enter_for(systems: Iterable[str]) -> None:
+    """Go on in namespaces of this process's own, as `namespaces.enter` does, if one of the systems
+    needs links of the kernel and this machine allows that."""
+    for name in dict.fromkeys(systems):
+        with suppress(UsageError):
+            if registry.find(name).link_forms[0] == KERNEL_LINKS:
+                namespaces.enter()
 
 
 def make_links(nodes: Sequence[Node], clients: Sequence[str], seed: int, output: Path) -> TcpLinks:

@@ -99,7 +99,7 @@ class Probe:
         self._last_ready, self.names_in_sync = roles, True
         for partition in self._partitions:
             about = {"t_us": now_us(), "node": ready[0], "incarnation": running[ready[0]]}
-            yield about | _partition(partition, "", 0, roles)
+            yield about | _partition(partition, "", -1, roles)
 
     def _watch(self, name: str, ask: Callable[[Node, int], None]) -> None:
         while not self._closed.wait(EVERY_S):

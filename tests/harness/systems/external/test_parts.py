@@ -22,6 +22,7 @@ from harness.systems import registry
 from harness.systems.adapter import Adapter, Node, Roles, Setting
 from harness.systems.disks import UserDisks
 from harness.systems.external import guardian, load, processes, several
+from harness.systems.external.links import enter_for
 from harness.systems.external.logs import log_lines
 from harness.systems.external.membership import MemberChanges
 from harness.systems.external.probe import Probe, _Memory
@@ -32,6 +33,7 @@ from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
 from harness.systems.node_processes import ExpectedExits, last_lines
 from nemesis.formats.schedule import Cluster, Schedule
+from nemesis.links import namespaces
 from nemesis.strace import Tracers
 from nemesis.targets import resolve
 from nemesis.view import ClusterView
@@ -466,9 +468,25 @@ def test_nodes_without_a_leader_say_that_they_are_ready(tmp_path: Path) -> None:
     assert found("another-follower", busy=("n1", "n2")) == ["n3"]
     ready.update(nodes)
     assert found("isr", "followers", "lagging") == ["n1 n2 n3", "n2 n3", ""]
-    assert made.names_in_sync
+    assert (made.names_in_sync, view.leader_epoch("log-0")) == (True, -1)
     running["n3"] = 2
     assert found("isr") == ["n1 n2"], "its new process has not said so yet"
+
+
+class OnKernelLinks(trial_adapters.Trial):
+    links_needed = "kernel"
+
+
+def test_a_system_that_needs_kernel_links_gets_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, name = [], f"{__name__}:OnKernelLinks"
+    monkeypatch.setattr(namespaces, "enter", lambda: entered.append("entered"))
+    enter_for(["no-such-system", "tests.support.trial_adapters:Trial"])
+    assert not entered
+    enter_for([name])
+    assert entered
+    assert registry.find(name).link_forms == ("kernel", "none")
+    with pytest.raises(UsageError, match="it can only be kernel, none"):
+        registry.find(name).link_form("proxy")
 
 
 def test_a_version_is_read_in_the_name_of_a_file(tmp_path: Path) -> None:
@@ -559,7 +577,7 @@ MOST_LINES = {
     "Redis": 137,
     "RedisStreams": 145,
     "Postgres": 106,
-    "Galera": 177,
+    "Galera": 187,
 }
 """Of adapters with more: RabbitMQ's has the discovery of nodes, in Erlang, and both it and
 Liftbridge's read segments; Galera's has the script of its unit of systemd;
