@@ -9,7 +9,7 @@ import hashlib
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,14 @@ from harness.formats.journal import (
 from harness.search import deadline, findings
 from harness.search.deadline import Stop
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, Pool, work_through
-from harness.search.search_jobs import SHARED, AnySearchJob, DecideJob, FinishJob, SearchJob
+from harness.search.search_jobs import (
+    SHARED,
+    AnySearchJob,
+    DecideJob,
+    FinishJob,
+    SavedJob,
+    SearchJob,
+)
 from harness.search.worlds.subject import RunFolders, Subject
 from node.formats.errors import FloodmarkError
 
@@ -77,6 +84,7 @@ class Search:
         slice_s: float = 0.0,
         forms: bool = True,
         goes_on: bool = False,
+        saved: Sequence[Finding] = (),
         version: str = "",
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -86,7 +94,8 @@ class Search:
         one of the same bucket is looked for. Without `local`, jobs run on machines that cannot
         write to the store. A job searches for at most `slice_s` seconds (0: no limit). `forms`:
         forms of findings for real processes are looked for. With `goes_on`, a search that was
-        finished is continued too."""
+        finished is continued too. The `saved` findings are tried before anything is drawn; `report`
+        gets each that fails again."""
         self.subject = subject
         self._lost_in_a_row = 0
         self.total = SearchedRow(subject=subject.name, seed=seed)
@@ -120,6 +129,9 @@ class Search:
         self._began_s = clock_s()
         self.resumed = bool(journal.rows)
         self._resume()
+        done = journal.done()
+        keys = {_tries(store, finding): finding for finding in saved}
+        self._saved = {key: finding for key, finding in keys.items() if key not in done}
         began = SearchBegan(subject=subject.name, seed=seed, worked_s=self._before_s)
         began.budget_s = budget.seconds
         began.version = version
@@ -197,6 +209,10 @@ class Search:
             if key not in self._started:
                 self._started.add(key)
                 return self._decide_job(key, finding)
+        if self._saved and not self._is_over():
+            key, finding = self._saved.popitem()
+            place = self._place(f"saved-{finding.drawn.digest()}")
+            return SavedJob(key=key, subject=self.subject, finding=finding, place=place)
         for bucket, finding in self.kept.items() if self._shrinks else ():
             if bucket not in self.done and bucket not in self._started:
                 self._started.add(bucket)
@@ -333,7 +349,10 @@ class Search:
         for finding in found:
             if finding.undecided:
                 continue
-            self._report(finding, self._keep(finding))
+            folder = self._keep(finding)
+            if isinstance(job, SavedJob) and finding.shrunk:
+                self.done.add(finding.bucket)
+            self._report(finding, folder)
 
     def cut_off(self, job: Job) -> None:
         """Leave the files of a killed job; they are removed at the end of the search."""
@@ -346,6 +365,11 @@ class Search:
 def _decides(finding: Finding) -> str:
     """Return the key of the job that decides a finding."""
     return f"decide/{finding.number}"
+
+
+def _tries(store: Path, finding: Finding) -> str:
+    """Return the key of the job that tries a saved finding."""
+    return f"saved/{findings.folder_of(store, finding).name}"
 
 
 def journal_of(store: Path, subject: Subject, seed: int) -> Path:

@@ -35,6 +35,8 @@ from node.formats.files import make_folder
 
 JOBS_EACH: Final = 500
 """The number of simulated jobs after which a process is replaced: memory stays bounded."""
+MOST_SAVED: Final = 8
+"""The most saved findings that a search of a system tries first."""
 STORMS_EACH: Final = 100  # They share a cluster as long as it is good.
 
 
@@ -75,9 +77,10 @@ def search(
             seed=request.seed,
             budget=budget,
             shrinks=request.shrink,
-            report=lambda finding, folder: output(f"{table.found(finding, folder)}\n  {then}"),
+            report=lambda finding, folder: output(table.found(finding, folder, then)),
             finished=lambda finding, folder: output("\n".join(table.finished(finding, folder))),
             local=not request.master,
+            saved=saved_findings(subject, request.store),
         )
         if running.resumed:
             output(f"goes on after {table.status(running.total, len(running.kept))}")
@@ -90,6 +93,20 @@ def search(
         findings=found,
         folders=[str(findings.folder_of(request.store, finding)) for finding in found],
     )
+
+
+def saved_findings(subject: Subject, store: Path) -> list[Finding]:
+    """Return the saved findings of a system of real processes with the same settings, at most
+    `MOST_SAVED`, the smallest first. Those of simulated worlds fail again for certain."""
+    if not isinstance(subject, StormSubject):
+        return []
+    of_subject = ("real", subject.system, subject.find().settings)
+    saved = [
+        finding
+        for _, finding in findings.load_all(store)
+        if (finding.world, finding.subject, finding.settings) == of_subject
+    ]
+    return sorted(saved, key=lambda finding: len(finding.faults))[:MOST_SAVED]
 
 
 def asked_to_stop(running: Search, interrupts: Interrupts, progress: Progress) -> Stop:

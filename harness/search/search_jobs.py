@@ -88,6 +88,34 @@ class DecideJob(msgspec.Struct, frozen=True, kw_only=True):
         return row
 
 
+class SavedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that runs the smallest schedule of a saved finding until it fails again, to find what
+    is known before anything is drawn."""
+
+    key: str
+    subject: Subject
+    finding: Finding
+    place: RunFolders
+
+    def do(self) -> Searched:
+        subject, saved = self.subject, self.finding
+        row = _row(self.key, subject, saved.seed, 0)
+        for _ in range(subject.most_runs):
+            outcome = subject.run(saved.smallest, self.place)
+            bucket = subject.bucket(outcome)
+            count(row, outcome, bucket)
+            if not bucket:
+                drop(outcome.folder, self.place)
+                continue
+            found = subject.finding(Drawn(saved.family, saved.smallest, outcome))
+            if bucket == saved.bucket:
+                about = {"run": found.run, "sentence": found.sentence, "version": found.version}
+                found = replace(saved, number=0, **about)
+            row.findings.append(found)
+            break
+        return row
+
+
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that shrinks and completes a finding, for at most `seconds` (0: no limit). The finding
     is saved in the store of its place meanwhile; without a store it is only shrunk. `form`
@@ -125,7 +153,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-AnySearchJob = SearchJob | DecideJob | FinishJob
+AnySearchJob = SearchJob | DecideJob | SavedJob | FinishJob
 
 
 def _row(key: str, subject: Subject, seed: int, first: int) -> SearchedRow:

@@ -85,12 +85,16 @@ def what_follows(budget: Budget, *, shrinks: bool) -> str:
     return f"{still}, and it is shrunk{left}" if shrinks else f"{still}{left}"
 
 
-def found(finding: Finding, folder: Path) -> str:
-    """Return the lines that a search prints on a new finding, before it is shrunk."""
+def found(finding: Finding, folder: Path, then: str) -> str:
+    """Return the lines that a search prints on a finding before it is shrunk, with what follows; or
+    on a saved one, which fails again."""
+    if finding.shrunk:
+        again_line = command_line(*again(finding, folder))
+        return f"fails again: {finding.bucket}\n  {finding.sentence}\n  replay: {again_line}"
     family = f", {finding.family}" if finding.family else ""
     return (
         f"found: {finding.bucket} (schedule {finding.schedules_before + 1}{family}, "
-        f"{finding.seconds_before:.0f} s)\n  {finding.sentence}\n  kept in {folder}"
+        f"{finding.seconds_before:.0f} s)\n  {finding.sentence}\n  kept in {folder}\n  {then}"
     )
 
 

@@ -19,6 +19,7 @@ from harness.search import findings, table
 from harness.search.draw.families import FAMILIES
 from harness.search.draw.storms import StormGenerator
 from harness.search.loop import MOST_UNKNOWN, Budget, Search, journal_of
+from harness.search.run import saved_findings
 from harness.search.search_jobs import SearchJob
 from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.real import StormJob, StormSubject, effects
@@ -253,6 +254,33 @@ class TestFinding:
             (tmp_path / name / "20260101T000000").mkdir(parents=True)
         findings.sweep(tmp_path, "loss-1", [str(tmp_path / names[1] / "20260101T000000")])
         assert sorted(each.name for each in tmp_path.iterdir()) == [names[1], names[3]]
+
+
+def test_a_saved_finding_is_tried_before_anything_is_drawn(storm: Any, tmp_path: Path) -> None:
+    first = find_of(storm(cuts_power_and_kills, tmp_path, UNTIL_FOUND))
+    subject = StormSubject(system=TRIAL, disks="one")
+    saved = saved_findings(subject, tmp_path)
+    assert [finding.shrunk for finding in saved] == [True]
+    said: list[str] = []
+
+    def search(plan: Plan, **more: Any) -> Search:
+        def report(finding: Finding, folder: Path) -> None:
+            said.append(table.found(finding, folder, ""))
+
+        return storm(plan, tmp_path, UNTIL_FOUND, saved=saved, report=report, **more)
+
+    again = search(cuts_power_and_kills)
+    assert (again.total.schedules, again.total.runs) == (0, 1), "nothing is drawn or shrunk"
+    assert find_of(again).smallest == first.smallest
+    (line,) = said
+    assert line.startswith(f"fails again: {first.bucket}\n  invalid: a record is gone.\n  replay: ")
+    assert len(list(tmp_path.glob(f"{STORE_FOLDER}/*"))) == 1
+    # Once it holds, the search goes on as without it.
+    held = storm(lambda job, run: False, tmp_path, Budget(schedules=2), saved=saved)
+    assert (held.total.schedules, held.total.runs) == (2, 2 + subject.most_runs)
+    assert held.kept == {}
+    other = StormSubject(system=TRIAL, settings={"speed": "slow"})
+    assert saved_findings(other, tmp_path) == []
 
 
 @pytest.mark.parametrize(("fails_in", "runs"), [((0,), 1), ((2,), 3), ((), 3)])
