@@ -84,7 +84,8 @@ def floodmark_storm(
     `floodmark_storm(system, *, settings=None, schedule=None, check=True, links=None, **options)`:
     `system` is a name of `floodmark systems`, "file.py:Class", "module:Class", or an `Adapter`
     class that a module has at its top. `settings` are those of `--set`. `schedule` is a file, a
-    run folder or the name of a ready-made schedule; without it a storm is drawn. `options` are
+    run folder or the name of a ready-made schedule; without it a storm is drawn, after those of the
+    findings in the store that a search of the system has saved. `options` are
     those of `floodmark run`, with underscores: `faults` ("kill,pause", or a sequence), `time_limit`
     (seconds), `brokers`, `partitions`, `replication_factor`, `clients`, `consumers`, `rate`,
     `batch`, `acks`, `seed` and the like; a valid storm fails too if it exceeds `max_gap_s` or
@@ -103,13 +104,13 @@ def floodmark_storm(
         seed: int | None = None,
         **options: Any,
     ) -> StormReport:
-        seed_given = request.config.getoption("--floodmark-seed")
+        given = request.config.getoption("--floodmark-seed")
         if seed is None:
-            seed = seed_given if schedule is not None else request.config.stash[_SEED]
+            seed = given if schedule is not None else request.config.stash[_SEED]
         from harness.runs.limits import GivenLimits
 
-        given = set(GivenLimits.__struct_fields__) & options.keys()
-        limits = GivenLimits(**{name: options.pop(name) for name in given})
+        names = set(GivenLimits.__struct_fields__) & options.keys()
+        limits = GivenLimits(**{name: options.pop(name) for name in names})
         wanted = {
             "system": _place_of(system),
             "settings": dict(settings or {}),
@@ -120,7 +121,12 @@ def floodmark_storm(
         }
         store = request.config.getoption("--floodmark-store")
         store = tmp_path_factory.mktemp("floodmark") if store is None else store.absolute()
-        report = _storm(wanted, store, request.node.nodeid)
+        drawn_only = {"faults": None, "seed": given}
+        saved = (wanted | drawn_only | {"schedule": path} for path in _saved(wanted, store))
+        for each in (*saved, wanted):
+            report = _storm(each, store, request.node.nodeid)
+            if report.verdict == "invalid":
+                break
         broken = limits.broken_by(report.result)
         for name in ("seed", "verdict", "folder", "page", "replay"):
             value = getattr(report, name)
@@ -148,6 +154,23 @@ def _place_of(system: str | type) -> str:
     importable = "." in module and find_spec(module) is not None
     place = module if importable else inspect.getfile(system)
     return f"{place}:{system.__name__}"
+
+
+def _saved(wanted: Mapping[str, Any], store: Path) -> list[Path]:
+    """Return the folders of what searches of the system have saved in the store; none if the storm
+    has a schedule, or the system cannot be found, which the storm says in a sentence."""
+    if wanted["schedule"] is not None or not (store / "findings").is_dir():
+        return []
+    from harness.search.findings import folder_of
+    from harness.search.run import saved_findings
+    from harness.systems import registry
+    from node.formats.errors import FloodmarkError
+
+    try:
+        system = registry.find(wanted["system"], wanted["settings"])
+    except FloodmarkError:
+        return []
+    return [folder_of(store, finding) for finding in saved_findings(system, store)]
 
 
 def _storm(wanted: Mapping[str, Any], store: Path, test: str) -> StormReport:

@@ -27,6 +27,7 @@ from harness.search.worlds.simulated import SimulatedSubject, disk_faults
 from harness.search.worlds.subject import Subject
 from harness.systems import registry
 from harness.systems.external.links import KERNEL_LINKS
+from harness.systems.interface import System
 from nemesis.links import namespaces
 from node.core import bugs
 from node.core import protocol as protocols
@@ -58,6 +59,10 @@ def search(
     request.check()
     subject = subject_of(request)
     file = journal_of(request.store, subject, request.seed)
+    # In the simulated world a schedule fails again for certain.
+    saved = []
+    if isinstance(subject, StormSubject):
+        saved = saved_findings(subject.find(), request.store)
     with (
         closing(pool_of(request, subject)) as pool,
         closing(JobJournal[SearchRow](file, SearchRow)) as journal,
@@ -80,7 +85,7 @@ def search(
             report=lambda finding, folder: output(table.found(finding, folder, then)),
             finished=lambda finding, folder: output("\n".join(table.finished(finding, folder))),
             local=not request.master,
-            saved=saved_findings(subject, request.store),
+            saved=saved,
         )
         if running.resumed:
             output(f"goes on after {table.status(running.total, len(running.kept))}")
@@ -95,16 +100,16 @@ def search(
     )
 
 
-def saved_findings(subject: Subject, store: Path) -> list[Finding]:
+def saved_findings(system: System, store: Path) -> list[Finding]:
     """Return the saved findings of a system of real processes with the same settings, at most
-    `MOST_SAVED`, the smallest first. Those of simulated worlds fail again for certain."""
-    if not isinstance(subject, StormSubject):
-        return []
-    of_subject = ("real", subject.system, subject.find().settings)
+    `MOST_SAVED`, those with the fewest faults first. An adapter that is named by its path is known
+    by its class: the path depends on where a command is called."""
+    of_system = (findings.subject_in_names(system.name), system.settings)
     saved = [
         finding
         for _, finding in findings.load_all(store)
-        if (finding.world, finding.subject, finding.settings) == of_subject
+        if finding.world == "real"
+        and (findings.subject_in_names(finding.subject), finding.settings) == of_system
     ]
     return sorted(saved, key=lambda finding: len(finding.faults))[:MOST_SAVED]
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
+from harness.formats.finding import RECORD, SIMULATED, STORE_FOLDER, Finding
 from harness.formats.nightly_run import nightly_runs
 from harness.formats.run_info import Phases
 from node.formats.json_input import Unreadable, read_file
@@ -78,6 +79,20 @@ class RunRow:
 
 
 @dataclass(frozen=True)
+class FindingRow:
+    """One saved finding in the list. `path` is its folder within the store, `faults` are those of
+    its smallest schedule; `failed` counts runs of real processes, `page` is "" without a page."""
+
+    path: str
+    bucket: str
+    subject: str
+    sentence: str
+    faults: tuple[str, ...]
+    failed: str
+    page: str
+
+
+@dataclass(frozen=True)
 class Wanted:
     """A filter of the list: "" matches everything. `bucket` is the key of a bucket, or `property:
     anomaly`; `text` is looked for in path and sentence."""
@@ -107,6 +122,28 @@ class Store:
     def buckets(self) -> list[BucketTrend]:
         """Return the buckets of all nightly runs."""
         return buckets(nightly_runs(self.path)[0])
+
+    def findings(self) -> list[FindingRow]:
+        """Return the saved findings that can be read, at most `MOST_ROWS`, the latest first."""
+        files = self.path.glob(f"{STORE_FOLDER}/*/{RECORD}")
+        latest = sorted(files, key=lambda file: (-_modified(file), file))[:MOST_ROWS]
+        read = ((file.parent, _decoded(file, Finding)) for file in latest)
+        return [self._finding(folder, found) for folder, found in read if found is not None]
+
+    def _finding(self, folder: Path, found: Finding) -> FindingRow:
+        settings = (f"{name}={value}" for name, value in found.settings.items())
+        shows = Path(found.run) if found.run else folder / SIMULATED
+        page = shows.absolute() / "report.html"
+        is_here = page.is_relative_to(self.path.absolute()) and page.is_file()
+        return FindingRow(
+            path=str(folder.relative_to(self.path)).encode("utf-8", "replace").decode(),
+            bucket=found.bucket,
+            subject=" ".join(filter(None, (found.subject, found.version, *settings))),
+            sentence=found.sentence,
+            faults=found.faults,
+            failed="" if found.world == "simulated" else str(found.counts),
+            page=str(page.relative_to(self.path.absolute())) if is_here else "",
+        )
 
     def listed(self, wanted: Wanted) -> list[RunRow]:
         """Return the runs that pass the filter, the latest first."""
@@ -188,6 +225,7 @@ def render_list(store: Store, wanted: Wanted) -> str:
     everything = store.runs()
     return theme.template("nightly_page/store.html.j2").render(
         rows=rows[:MOST_ROWS],
+        findings=store.findings(),
         more=max(0, len(rows) - MOST_ROWS),
         found=len(rows),
         total=len(everything),

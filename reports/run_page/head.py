@@ -21,6 +21,7 @@ from reports.evidence.operations import FAIL, INFO, OK
 Tone = Literal["good", "bad", "unsure", "plain"]
 MOST_PROBLEMS: Final = 3
 MOST_IN_VAIN: Final = 2
+SHRINKS: Final = "look for the smallest schedule that fails alike"
 _SOURCES: Final = {"edn": "of Jepsen (EDN)", "jepsen": "of Jepsen (JSON)", "own": "a bare file"}
 """What the forms of histories of other tools are called."""
 
@@ -328,6 +329,8 @@ def commands(folder: RunFolder) -> list[ShownCommand]:
         if folder.provenance.for_real:
             line = f"{program} replay {shrunk} --world real --times 10"
             made.append(ShownCommand("the shrunk schedule, real", line))
+    elif folder.schedule is not None and folder.verdict == "invalid" and not folder.info.source:
+        made.append(ShownCommand(SHRINKS, f"{program} shrink {where}"))
     return [
         *made,
         ShownCommand("judge what was recorded again", f"{program} check {where}"),
@@ -375,6 +378,7 @@ def summary(run_dir: Path, program: str = PROGRAM, result: RunResult | None = No
         lines.append(f"              and {more} of findings")
     if not folder.info.source:
         lines.append(f"  replay      {commands(folder)[0].line}")
+    lines += [f"  shrink      {each.line}" for each in commands(folder) if each.does == SHRINKS]
     return "\n".join(line.replace("\n", " ") for line in lines)
 
 

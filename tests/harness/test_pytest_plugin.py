@@ -163,3 +163,46 @@ def test_the_plugin_imports_nothing_slow() -> None:
     assert told.returncode == 0
     heavy = {"msgspec", "numpy", "pyarrow", "zmq", "rich", "typer", "harness.runs", "checker"}
     assert heavy.isdisjoint(told.stdout.split())
+
+
+@pytest.mark.integration
+def test_a_storm_is_preceded_by_the_saved_findings_of_its_system(suite: pytest.Pytester) -> None:
+    """The finding of a search: its schedule fails, and the storm of the test is not drawn."""
+    suite.makeconftest(NO_WAITING)
+    suite.makepyfile(
+        """
+        from pathlib import Path
+
+        from harness.formats.finding import Finding
+        from harness.search import findings
+        from nemesis.faults import Kill
+        from nemesis.formats.schedule import Cluster, Schedule, Workload
+        from tests.support.trial_systems import ForgetfulLog, InMemoryLog
+
+        STORE = Path("kept")
+
+        def save(system):
+            schedule = Schedule(
+                cluster=Cluster(partitions=1),
+                workload=Workload(seed=11, duration_ms=300),
+                faults=(Kill(on="n1", at_ms=100, for_ms=50),),
+            )
+            about = {"bucket": "lost: x", "property": "lost", "sentence": "lost."}
+            place = f"tests/support/trial_systems.py:{system.__name__}"
+            made = Finding(world="real", subject=place, drawn=schedule, smallest=schedule, **about)
+            return findings.keep(made, STORE.absolute())
+
+        def test_forgets(floodmark_storm):
+            save(ForgetfulLog)
+            report = floodmark_storm(ForgetfulLog, partitions=1, time_limit=0.3, check=False)
+            assert (report.verdict, report.seed) == ("invalid", 11)
+
+        def test_keeps(floodmark_storm):
+            save(InMemoryLog)
+            report = floodmark_storm(InMemoryLog, partitions=1, time_limit=0.3, faults="kill")
+            assert report.verdict == "valid"
+            assert len(list(STORE.glob("*/*T*/run.json"))) == 3
+        """
+    )
+    words = ("--floodmark-store", "kept")
+    suite.runpytest_subprocess("-p", PLUGIN, *words).assert_outcomes(passed=2)

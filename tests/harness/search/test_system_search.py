@@ -259,7 +259,7 @@ class TestFinding:
 def test_a_saved_finding_is_tried_before_anything_is_drawn(storm: Any, tmp_path: Path) -> None:
     first = find_of(storm(cuts_power_and_kills, tmp_path, UNTIL_FOUND))
     subject = StormSubject(system=TRIAL, disks="one")
-    saved = saved_findings(subject, tmp_path)
+    saved = saved_findings(subject.find(), tmp_path)
     assert [finding.shrunk for finding in saved] == [True]
     said: list[str] = []
 
@@ -280,7 +280,7 @@ def test_a_saved_finding_is_tried_before_anything_is_drawn(storm: Any, tmp_path:
     assert (held.total.schedules, held.total.runs) == (2, 2 + subject.most_runs)
     assert held.kept == {}
     other = StormSubject(system=TRIAL, settings={"speed": "slow"})
-    assert saved_findings(other, tmp_path) == []
+    assert saved_findings(other.find(), tmp_path) == []
 
 
 @pytest.mark.parametrize(("fails_in", "runs"), [((0,), 1), ((2,), 3), ((), 3)])

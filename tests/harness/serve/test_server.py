@@ -20,9 +20,12 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
+from harness.formats.finding import RECORD, RunCounts
 from harness.runs.run_paths import run_folders
+from harness.search import findings
 from harness.serve.app import content_policy
 from harness.serve.archive import packed
 from harness.serve.server import BUSY_CONNECTIONS, StoreServer, _hosts
@@ -30,7 +33,7 @@ from reports import build
 from reports.nightly_page.store_page import Store, Wanted, render_list
 from tests.support import report_fixtures as made
 from tests.support.command import exit_code
-from tests.support.nightly_fakes import LOST, bucket, nightly_run, write_nightly_run
+from tests.support.nightly_fakes import LOST, bucket, loses_a_write, nightly_run, write_nightly_run
 from tests.support.python_process import PythonProcess
 from tests.support.waiting import PATIENCE_S
 
@@ -183,6 +186,28 @@ def test_the_run_of_a_finding_is_listed_and_belongs_to_its_bucket(tmp_path: Path
         assert page.status == 200
     assert finding / "simulated" in run_folders([store])
     assert run_folders([finding]) == [finding / "simulated"]
+
+
+def test_saved_findings_stand_above_the_runs(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    made = make_run(store, "made", Verdict.INVALID, "kafka")
+    loss = loses_a_write("a <loss>")
+    real = {"world": "real", "subject": "nats", "version": "2.9", "settings": {"sync": "2m"}}
+    counts = RunCounts(failed=2, of=3)
+    named = replace(loss, faults=("0.10 s: Kill n1",), counts=counts, run=str(made), **real)
+    folder = findings.keep(named, store)
+    other = store / "findings" / "cannot-be-read"
+    other.mkdir()
+    (other / RECORD).write_text("{")
+    page = render_list(Store(store), Wanted())
+    assert "<h2>1 saved finding</h2>" in page
+    assert "a &lt;loss&gt;" in page
+    row = '<td>nats 2.9 sync=2m</td><td>0.10 s: Kill n1</td><td class="when">2 of 3</td>'
+    assert row in page
+    assert f'<a href="/store/{made.relative_to(store)}/report.html">page</a>' in page
+    with serving(store) as port:
+        answer = asking(port)(f"/store/findings/{folder.name}/README.md")
+        assert "To run it again" in answer.read().decode()
 
 
 def test_a_run_is_downloaded_whole(get: Get) -> None:
