@@ -97,7 +97,7 @@ class SavedJob(msgspec.Struct, frozen=True, kw_only=True):
     finding: Finding
     place: RunFolders
 
-    def do(self) -> Searched:
+    def do(self) -> SearchedRow:
         subject, saved = self.subject, self.finding
         row = _row(self.key, subject, saved.seed, 0)
         for _ in range(subject.most_runs):
