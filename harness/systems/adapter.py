@@ -90,7 +90,8 @@ class Node(msgspec.Struct, frozen=True):
 
     `identity` is the node's name in the system: "n4", or "n4-1" after it joined again with an empty
     disk. `joins`: its disk is empty, and it shall join a running cluster. `server` is the
-    executable that it shall run."""
+    executable that it shall run. `files` is a folder for what the adapter itself writes before a
+    start, such as a configuration: no fault of disks touches it."""
 
     name: str
     folder: Path
@@ -100,6 +101,7 @@ class Node(msgspec.Struct, frozen=True):
     identity: str = ""
     joins: bool = False
     server: str = ""
+    files: Path = Path()
 
     @property
     def is_voter(self) -> bool:

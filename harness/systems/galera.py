@@ -90,7 +90,7 @@ class Galera(adapter.Adapter):
     failover_ms, restart_ms, recovery_ms, change_ms = 6000, 8000, 40_000, 10_000
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
-        file, peers = me.folder / "my.cnf", ",".join(node.dial("group") for node in others)
+        file, peers = me.files / "my.cnf", ",".join(node.dial("group") for node in others)
         group = f"gmcast.listen_addr=tcp://{me.listen('group')};ist.recv_addr={me.listen('ist')}"
         more = {
             "datadir": me.folder / "data",

@@ -55,12 +55,12 @@ class Nats(adapter.Adapter):
         routes = ", ".join(f'"nats-route://{node.dial("peer")}"' for node in others)
         cluster = f"""cluster {{ name: floodmark, listen: "{me.listen("peer")}", routes: [{routes}]
                        advertise: "{me.dial("peer")}", no_advertise: true }}"""
-        (me.folder / "nats.conf").write_text(f"""
+        (me.files / "nats.conf").write_text(f"""
             server_name: {me.identity}, listen: "{me.listen("client")}", http: "{me.listen("http")}"
             jetstream {{ store_dir: "{me.folder}", sync_interval: {self.setting["sync"]} }}
             accounts {{ $SYS {{ users: [{{user: operator, password: operator}}] }} }}
             {cluster if others else ""}""")  # a cluster of one would wait for ever
-        return [me.server or self.server, "-c", str(me.folder / "nats.conf")]
+        return [me.server or self.server, "-c", str(me.files / "nats.conf")]
 
     @property
     def unsynced_files(self) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ class Nats(adapter.Adapter):
     def probe(self, me: Node) -> dict[str, Roles]:
         told = adapter.http_json(me.listen("http"), "/jsz?consumers=1")
         own = me.identity
-        of_one = {} if "cluster {" in (me.folder / "nats.conf").read_text() else {"leader": own}
+        of_one = {} if "cluster {" in (me.files / "nats.conf").read_text() else {"leader": own}
         led = {"": Roles()} if told.get("meta_cluster", of_one).get("leader") == own else {}
         for account in told.get("account_details") or ():
             for stream in account.get("stream_detail", ()):

@@ -358,6 +358,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             listens=listens,
             dialed=listens | others,
             identity=name,
+            files=self._output.absolute() / "files" / name,
         )
         if self._form == KERNEL_LINKS:
             return msgspec.structs.replace(made, host=kernel_links.address(name))
@@ -398,6 +399,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         others = [self.nodes[other] for other in self.nodes if other in members and other != name]
         try:
             me.folder.mkdir(parents=True, exist_ok=True)
+            me.files.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FloodmarkError(f"{me.folder}: cannot be made: {reason(error)}") from None
         command = self._ask("command", self._adapter.command, me, others)

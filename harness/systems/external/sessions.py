@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from nemesis.formats.schedule import Workload
 from node.formats.errors import FloodmarkError
 
 POLL_TIMEOUT_S: Final = 1.0
+BEYOND: Final = 1_000_000
+"""How far behind the end of a log no record can be."""
 DRAIN_AFTER_S: Final = 10.0
 POLL_PAUSE_S: Final = 0.05
 PAUSE_AFTER_FAILURE_S: Final = 0.05
@@ -55,7 +58,7 @@ class ThreadOfCalls:
     ) -> None:
         self.turn = asyncio.Lock()
         self.process = ProcessThread(iter(processes, None))
-        self._connection = connection
+        self.connection = connection
         self._log = log
         self._errors = errors
         self._workload = workload
@@ -75,7 +78,7 @@ class ThreadOfCalls:
         how: OpType = "ok"
         error, offset = "", -1
         try:
-            offset = await self._connection.send(record)
+            offset = await self.connection.send(record)
         except Refused as refusal:
             how, error = "fail", self._errors.note("send", refusal)
         except asyncio.CancelledError:
@@ -100,7 +103,7 @@ class ThreadOfCalls:
         read = Read(partition=partition, start=start)
         op = self._log.invoke(now_us(), self.process, "poll", reads=(read,), final=final, step=step)
         try:
-            got = await self._connection.read(partition, start, POLL_TIMEOUT_S)
+            got = await self.connection.read(partition, start, POLL_TIMEOUT_S)
         except asyncio.CancelledError:
             self._log.not_polled(now_us(), op, ENDED)
             raise
@@ -291,7 +294,20 @@ class Sessions:
                 self._missing[partition] = at
             else:
                 self._missing.pop(partition, None)
+                await self._read_beyond(thread, partition)
             await asyncio.sleep(0 if got is not None and got.records else POLL_PAUSE_S)
+
+    async def _read_beyond(self, thread: ThreadOfCalls, partition: str) -> None:
+        """Read where no record can be, beside the history: an adapter that states an end there
+        takes what it was asked for as the end of the log, and would hide what a log has lost."""
+        asked = thread.position(partition) + BEYOND
+        with suppress(Exception):
+            got = await thread.connection.read(partition, asked, POLL_TIMEOUT_S)
+            if self._adapter.contiguous and got.end >= asked:
+                self._fail(
+                    f"read of the adapter states the end {got.end} at offset {asked} of "
+                    f"{partition}, where no record can be: end must be that of the log"
+                )
 
     async def _poll(
         self, thread: ThreadOfCalls, partition: str, *, final: bool = False, step: int = -1

@@ -257,3 +257,23 @@ def test_a_refusal_says_whether_the_client_connects_again(
 
     assert asyncio.run(send_twice()) == 0
     assert len(adapter.connected) == connections
+
+
+def test_an_end_that_follows_the_offset_of_a_read_is_noticed(tmp_path: Path) -> None:
+    class Follows(InMemory):
+        async def read(self, *asked: Any) -> LogSlice:
+            assert self.reads_to_the_end, "a read of the end knows that it is one"
+            found = await super().read(*asked)
+            return LogSlice(found.records, end=asked[2] + len(found.records))
+
+    async def work(sessions: Sessions) -> None:
+        sessions.read_everything()
+        await reached(lambda: sessions.status().final == "done")
+        said.append(sessions.status().problem)
+
+    said: list[str] = []
+    adapter = Follows()
+    adapter.log = [b"x"] * 2
+    ops = recorded(tmp_path / "history.jsonl", adapter, Workload(clients=0, consumers=0), work)
+    assert "states the end 1000002 at offset 1000002 of log-0, where no record can be" in said[0]
+    assert len([op for op in ops if op.type == "ok" and op.f == "poll"]) <= 2, "it is no operation"
