@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from checker.formats.anomalies import LOST_WRITES
+from checker.formats.anomalies import DELIVERY, LOST_WRITES
 from harness.formats.finding import Finding, is_undelivered
 from harness.search.draw.families import Disks
 from node.formats.errors import UsageError
@@ -21,15 +21,17 @@ ALL: Final = "all"
 
 
 class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """A known loss of records. `settings` is the configuration of the system, `disks` the number of
-    nodes that may lose their unsynced data. A finding shows the loss if at least `lost_disks` nodes
-    lost data, if it has faults on links (with `on_links`), and if a node logged it (`logged`: a
-    pattern for files of the run folder, and a text in one of them). `safe` is the configuration to
-    compare with; None: the one that the system declares, {}: there is none."""
+    """A known loss of records, or of what a group was promised (`breaks`: the property). `settings`
+    is the configuration of the system, `disks` the number of nodes that may lose their unsynced
+    data. A finding shows the loss if at least `lost_disks` nodes lost data, if it has faults on
+    links (with `on_links`), and if a node logged it (`logged`: a pattern for files of the run
+    folder, and a text in one of them). `safe` is the configuration to compare with; None: the one
+    that the system declares, {}: there is none."""
 
     code: str
     system: str
     loss: str
+    breaks: str = LOST_WRITES
     settings: dict[str, str] = {}
     disks: Disks = "none"
     lost_disks: int = 0
@@ -39,7 +41,7 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_found(self, finding: Finding) -> bool:
         """Return whether a finding shows this loss."""
-        lost = finding.property == LOST_WRITES and finding.disks >= self.lost_disks
+        lost = finding.property == self.breaks and finding.disks >= self.lost_disks
         lost = lost and not is_undelivered(finding.property, finding.anomaly)
         lost = lost and (finding.on_links or not self.on_links)
         return lost and (self.logged is None or _is_logged(Path(finding.run), *self.logged))
@@ -55,6 +57,22 @@ KNOWN_LOSSES: Final = (
         loss="several disks lose writes",
         disks="any",
         lost_disks=2,
+    ),
+    KnownLoss(
+        code="nats-forgotten-acks",
+        system="nats",
+        loss="a consumer with one replica forgets confirmed acks",
+        breaks=DELIVERY,
+        settings={"members": "6", "copies": "1"},
+        safe={},
+    ),
+    KnownLoss(
+        code="nats-skipped-messages",
+        system="nats",
+        loss="the next leader of a consumer skips messages",
+        breaks=DELIVERY,
+        settings={"members": "6", "servers": "2.10.25"},
+        safe={},
     ),
     KnownLoss(
         code="redis-cut-off",
