@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -23,6 +23,7 @@ from harness.formats.options import (
     SystemOfFolder,
     SystemSettings,
 )
+from harness.search.draw.mixture import Engine
 from node.formats.errors import UsageError
 
 SIMULATED: Final = {"about": "simulated worlds"}
@@ -62,13 +63,14 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     engine: Annotated[
-        Literal["scenarios", "grammar"],
+        Engine,
         Meta(
-            description="What draws the schedules: scenarios written by hand, or a grammar that "
-            "composes all kinds of faults and options.",
+            description="What draws the schedules: scenarios written by hand, a grammar that "
+            "composes all kinds of faults and options, or both alternately, with variations and "
+            "failures that stay.",
             extra=SIMULATED,
         ),
-    ] = "scenarios"
+    ] = "mixed"
     disks: Annotated[
         str,
         Meta(

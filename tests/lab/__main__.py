@@ -5,6 +5,7 @@
     python -m tests.lab damage       verdicts on damaged copies of runs
     python -m tests.lab storms       each kind of fault alone, and all pairs of the options of `run`
     python -m tests.lab small_bugs   a blind search for small bugs in the broker
+    python -m tests.lab corpus       the schedules that a mixed search varies
     python -m tests.lab kill_campaign       parts of runs are killed, and stores fail
     python -m tests.lab hostile      stores that somebody sent, beside files that must stay
     python -m tests.lab partitions   processor time and memory of a verdict on many partitions
@@ -26,7 +27,7 @@ from node.formats.errors import FloodmarkError
 
 EXPERIMENTS: Final = (
     *("judges", "outside", "damage", "storms", "small_bugs", "kill_campaign", "hostile"),
-    *("bench", "soak", "journeys", "partitions"),
+    *("corpus", "bench", "soak", "journeys", "partitions"),
 )
 
 

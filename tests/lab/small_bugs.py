@@ -21,7 +21,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 FILE: Final = Path(__file__).with_name("small_bugs.toml")
 CLASSES: Final = ("safety", "liveness")
-Engine = Literal["scenarios", "grammar"]
+Engine = Literal["mixed", "scenarios", "grammar"]
 
 
 class SmallBug(NamedTuple):
@@ -123,7 +123,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     others: int = 0
     schedule: bytes = b""
-    engine: Engine = "scenarios"
+    engine: Engine = "mixed"
 
 
 def search(bug: SmallBug, seed: int, seconds: float, engine: Engine) -> Searched:
@@ -187,7 +187,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="*", default=[], help="codes of bugs")
     parser.add_argument("--kinds", nargs="*", default=["safety"], choices=CLASSES)
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
-    parser.add_argument("--engine", choices=("scenarios", "grammar"), default="scenarios")
+    parser.add_argument("--engine", choices=get_args(Engine), default="mixed")
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time of a search")
     parser.add_argument("--store", type=Path, default=Path("store/small-bugs"))
     parser.add_argument("--least", type=float, default=0.0, help="percent found, or exit code 1")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
+from harness.search.draw import staying
 from harness.search.draw.families import StormParts, draw_faults
 from harness.search.worlds.changes import (
     BEYOND,
@@ -37,6 +38,8 @@ _PARTITIONS: Final = (1, 1, 3)
 _TAIL: Final = 0.25
 """The time for which a storm continues after its last fault, in failovers."""
 _BEFORE_MS: Final = 1000
+_STAYING: Final = 0.05
+"""The share of the storms in which a minority fails for good."""
 
 
 class DrawnStorm(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +80,9 @@ class StormGenerator:
             restart_ms=system.restart_ms,
         )
         dice = Dice(cluster, workload, rng, self._links or HUB, maps=system.simulated)
+        rested = self._staying(Schedule(cluster=cluster, workload=workload), number)
+        if rested is not None:
+            return rested
         family, faults = self._changes(cluster, number)
         if family:
             cluster = cluster_for(self._offered, cluster)
@@ -94,6 +100,20 @@ class StormGenerator:
         )
         check(schedule, source=f"storm {number} of seed {self._seed}")
         return DrawnStorm(family=family, schedule=schedule)
+
+    def _staying(self, plain: Schedule, number: int) -> DrawnStorm | None:
+        """Draw a storm with failures that stay, for brokers whose traces show who must go on, by a
+        generator of its own; None for none."""
+        system = self._system
+        rng = random.Random(f"storm search/staying/{self._seed}/{number}")
+        kinds = [kind for kind in staying.FOR_GOOD if kind in self._kinds]
+        if not (system.simulated and kinds) or rng.random() >= _STAYING:
+            return None
+        cluster = staying.fit(rng, plain.cluster)
+        recovery_ms = system.limits(cluster).recovery_ms
+        storm = staying.stays(rng, replace(plain, cluster=cluster), recovery_ms, kinds)
+        name = f"{system.short_name}-stays".lower()
+        return DrawnStorm(family="stays", schedule=replace(storm, name=name, drawn=True))
 
     def _changes(self, cluster: Cluster, number: int) -> tuple[str, tuple[Fault, ...]]:
         """Draw a storm with changes of the cluster, by a generator of its own; "" for none."""

@@ -10,37 +10,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from harness.search.draw.generator import TIMING_PROFILES
 from harness.search.grammar.weights import Choices
 from nemesis.faults.kind import KINDS, Requirement
-from nemesis.formats.schedule import Cluster, Timings, Workload
+from nemesis.formats.schedule import Cluster, Workload
 from node.core.protocol import protocol as protocol_of
 
-TIMINGS: Final = Timings(
-    heartbeat_ms=80,
-    session_ms=250,
-    lag_ms=200,
-    fetch_wait_ms=80,
-    fetch_timeout_ms=120,
-    retry_ms=20,
-    election_min_ms=170,
-    election_max_ms=260,
-    hw_checkpoint_ms=100,
-    idle_wait_ms=60,
-    leader_timeout_ms=250,
-)
-"""Each timeout is about a sixth of a storm's: two virtual seconds hold many elections."""
-TIMING_PROFILES: Final = (
-    TIMINGS,
-    # A lagging follower stays in the in-sync set until the next election.
-    replace(TIMINGS, lag_ms=2000),
-    # Leaders change before a follower is found to lag.
-    replace(TIMINGS, heartbeat_ms=50, session_ms=110, lag_ms=1000, leader_timeout_ms=120),
-    # The in-sync set changes before a broker is found to be dead.
-    replace(TIMINGS, session_ms=600, lag_ms=120),
-    # Candidates stand at the same time, and the high watermark is seldom written down.
-    replace(TIMINGS, election_min_ms=170, election_max_ms=185, hw_checkpoint_ms=2000),
-)
-"""Changes of the timeouts, which decide what a cluster notices first."""
 _NEEDED_PERCENT: Final = 70
 
 

@@ -25,7 +25,7 @@ from nemesis.formats.schedule import Schedule, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GRAMMAR_VERSION: Final = 1010
+GRAMMAR_VERSION: Final = 1011
 """The version of the grammar; under another one a seed draws another schedule."""
 MOST_PHRASES: Final = 9
 _DEEPEST: Final = 2

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from harness.search.catalogue.known_bugs import SearchTarget
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import draw_schedule
+from harness.search.draw.mixture import Engine
 from harness.search.worlds.endings import judge_with_endings
 from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.search.worlds.simulated import SimulatedSubject
@@ -27,6 +28,7 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
     such searches draw the same schedules, except for what the target adds."""
 
     target: SearchTarget
+    engine: Engine = "scenarios"
     chunk: int = CHUNK
     shrinks: ClassVar[Shrinks] = SimulatedSubject.shrinks._replace(tries=1_000)
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import EXPLANATION, REAL, Finding, RunCounts
 from harness.search.deadline import Stop
-from harness.search.draw.choice_source import RandomChoices
-from harness.search.draw.generator import GENERATOR_VERSION, draw_schedule
+from harness.search.draw.mixture import Engine, Mixture, version_of
 from harness.search.findings import in_words
-from harness.search.grammar.phrases import GRAMMAR_VERSION
-from harness.search.grammar.phrases import draw_schedule as compose_schedule
 from harness.search.search_jobs import AnySearchJob
 from harness.search.shrink.explain import explain, write
 from harness.search.shrink.passes import fewer_by_chance
@@ -35,8 +31,6 @@ from node.formats.removal import try_to_remove
 
 SHRINK_TRIES: Final = 1_500
 HANGS_S: Final = 3600.0
-Engine = Literal["scenarios", "grammar"]
-"""The generator that draws the schedules of a simulated search."""
 INTERNAL: Final = "internal-invariant"
 """The property of a failure that only an internal invariant shows."""
 
@@ -52,7 +46,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: tuple[str, ...] = ()
     internal: bool = False
     chunk: int = 50
-    engine: Engine = "scenarios"
+    engine: Engine = "mixed"
     most_runs: ClassVar[int] = 1
     shrinks: ClassVar[Shrinks] = Shrinks(
         passes=SIMULATED_PASSES,
@@ -65,7 +59,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def generator(self) -> int:
         """The version of the engine; under another one a seed draws another schedule."""
-        return GRAMMAR_VERSION if self.engine == "grammar" else GENERATOR_VERSION
+        return version_of(self.engine)
 
     @property
     def name(self) -> str:
@@ -78,12 +72,8 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
 
     def draw(self, seed: int, number: int) -> Schedule:
         """Draw the schedule of this number, independently of all others."""
-        rng = random.Random(f"search/{seed}/{number}")
-        if self.engine == "grammar":
-            drawn = compose_schedule(rng, self.protocol, self.bugs, self.faults, self.dimensions)
-        else:
-            choose = RandomChoices(rng)
-            drawn = draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
+        mixture = Mixture(self.protocol, self.bugs, self.faults, self.dimensions)
+        drawn = mixture.draw(self.engine, seed, number)
         faults = tuple(for_protocol(fault, self.protocol) for fault in drawn.faults)
         return replace(drawn, faults=faults)
 

@@ -1,4 +1,5 @@
-"""The grammar draws every fault on every role, and every pair of options that a broker takes."""
+"""The grammar, and a mixed search, draw every fault on every role, and every pair of options that a
+broker takes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.search.grammar.conditions import TIMING_PROFILES
+from harness.search.draw.generator import TIMING_PROFILES
+from harness.search.draw.mixture import Engine, Mixture
 from harness.search.grammar.phrases import draw_schedule
 from harness.search.grammar.weights import WEIGHTS
 from nemesis.faults import KINDS
@@ -33,10 +35,9 @@ SIMULATED: Final = {name: kind for name, kind in KINDS.items() if kind.simulated
 Option = tuple[str, object]
 
 
-def drawn(count: int, protocol: str = "kafka") -> Iterator[Schedule]:
-    """Yield schedules of the grammar."""
-    for number in range(count):
-        yield draw_schedule(random.Random(f"test/{number}"), protocol)
+def drawn(count: int, engine: Engine = "grammar") -> Iterator[Schedule]:
+    """Yield schedules for the protocol of Kafka."""
+    return (Mixture("kafka").draw(engine, 0, number) for number in range(count))
 
 
 def value_of(name: str, text: str) -> object:
@@ -113,9 +114,10 @@ def test_every_option_of_the_table_is_drawn() -> None:
 
 
 @pytest.mark.nightly
-def test_no_pair_of_options_is_excluded_but_by_the_broker() -> None:
+@pytest.mark.parametrize("engine", ["grammar", "mixed"])
+def test_no_pair_of_options_is_excluded_but_by_the_broker(engine: Engine) -> None:
     met: set[frozenset[Option]] = set()
-    for schedule in drawn(10_000):
+    for schedule in drawn(10_000, engine):
         met.update(map(frozenset, combinations(sorted(options_of(schedule), key=str), 2)))
     options = [(n, value_of(n, text)) for n in (*CLUSTER, *WORKLOAD) for text in WEIGHTS[n]]
     never = [
@@ -127,8 +129,9 @@ def test_no_pair_of_options_is_excluded_but_by_the_broker() -> None:
 
 
 @pytest.mark.nightly
-def test_every_fault_hits_every_role() -> None:
-    met = targets(drawn(10_000))
+@pytest.mark.parametrize("engine", ["grammar", "mixed"])
+def test_every_fault_hits_every_role(engine: Engine) -> None:
+    met = targets(drawn(10_000, engine))
     never = [
         (what, role)
         for what, kind in SIMULATED.items()

@@ -15,7 +15,6 @@ from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import DRAWN, EXPLANATION, README, RECORD, SCHEDULE, Finding
 from harness.formats.journal import JobJournal, SearchedRow, SearchRow, read_rows, state_of
 from harness.search import findings, table
-from harness.search.draw.generator import GENERATOR_VERSION
 from harness.search.jobs import EndedJob, JobProcesses
 from harness.search.loop import Budget, Search, journal_of
 from harness.search.search_jobs import FinishJob
@@ -152,9 +151,9 @@ def test_a_search_that_only_loses_its_jobs_ends(tmp_path: Path) -> None:
 def test_what_another_generator_drew_is_drawn_again(tmp_path: Path) -> None:
     file = journal_of(tmp_path, HELD, 0)
     with closing(JobJournal[SearchRow](file, SearchRow)) as journal:
-        row = SearchedRow(subject="kafka", seed=0, schedules=3, generator=GENERATOR_VERSION - 1)
+        row = SearchedRow(subject="kafka", seed=0, schedules=3, generator=HELD.generator - 1)
         journal.add(row)
-        journal.add(replace(row, first=3, generator=GENERATOR_VERSION))
+        journal.add(replace(row, first=3, generator=HELD.generator))
     pool = Quick()
     searched(tmp_path, pool, Budget(schedules=6), HELD)
     assert [job.key for job in pool.jobs] == ["search/0"]

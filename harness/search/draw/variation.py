@@ -1,0 +1,189 @@
+"""Variations of schedules: a few small changes, and the faults of one schedule behind those of
+another. Pure.
+
+A state that few schedules reach is reached again by most of their variations, each time with other
+faults around it. No change knows a kind of fault or a bug."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from nemesis.formats.schedule import Cluster, Fault, Schedule, check
+from node.core.protocol import protocol as protocol_of
+from node.formats.errors import UsageError
+
+MOST_FAULTS: Final = 20
+_TRIES: Final = 8
+_CHANGES: Final = (1, 1, 2, 2, 3)
+_FACTORS: Final = (0.3, 0.6, 1.4, 2.2)
+_DELAYS_MS: Final = (0, 1, 5, 20, 60, 150)
+_LATEST_MS: Final = 3500
+_TAILS_MS: Final = (300, 500, 800)
+_NAMED: Final = ("on", "to", "replicas", "first")
+"""The fields of faults that name brokers."""
+_ROLES: Final = ("leader:log-0", "follower:log-0", "controller", "voters", "clients")
+_OF_CLUSTER: Final = (
+    *("min_isr", "flush", "flush_interval_ms", "retention_records", "fetch_max_bytes"),
+    *("unclean_election", "timings", "voters"),
+)
+_OF_WORKLOAD: Final = (
+    *("clients", "consumers", "rate", "batch", "batch_most", "spread", "acks", "in_flight"),
+    *("idempotent", "timeout_ms"),
+)
+
+Change = Callable[[random.Random, Schedule, Schedule], Schedule]
+
+
+def vary(rng: random.Random, base: Schedule, other: Schedule) -> Schedule:
+    """Return `base` with a few changes and another seed of its workload; `other`, of the same
+    protocol, gives options and faults."""
+    seeded = replace(base, workload=replace(base.workload, seed=rng.randrange(1 << 16)))
+    for _ in range(_TRIES):
+        varied = seeded
+        for _ in range(rng.choice(_CHANGES)):
+            varied = rng.choice(_ALL)(rng, varied, other)
+        varied = _allowed(varied)
+        try:
+            check(varied)
+        except UsageError:
+            continue
+        return varied
+    return seeded
+
+
+def _allowed(schedule: Schedule) -> Schedule:
+    """Return the schedule without what its protocol excludes by its definition."""
+    if not protocol_of(schedule.cluster.protocol).clean_only:
+        return schedule
+    clean = replace(schedule.cluster, flush="sync", unclean_election=False)
+    return replace(schedule, cluster=clean)
+
+
+def _with_fault(schedule: Schedule, at: int, **fields: Any) -> Schedule:
+    faults = list(schedule.faults)
+    faults[at] = replace(faults[at], **fields)
+    return replace(schedule, faults=tuple(faults))
+
+
+def _any(rng: random.Random, schedule: Schedule) -> int:
+    return rng.randrange(len(schedule.faults)) if schedule.faults else -1
+
+
+def _targeted(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
+    """Aim one fault at another target, mostly at that of another fault."""
+    aimed = [at for at, fault in enumerate(schedule.faults) if hasattr(fault, "on")]
+    if not aimed:
+        return schedule
+    targets = [getattr(schedule.faults[at], "on", "") for at in aimed]
+    targets += (rng.choice(schedule.cluster.broker_names()), rng.choice(_ROLES))
+    return _with_fault(schedule, rng.choice(aimed), on=rng.choice(targets))
+
+
+def _renamed(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
+    """Exchange two brokers from one fault on."""
+    names = schedule.cluster.broker_names()
+    at = _any(rng, schedule)
+    if at < 0 or len(names) < 2:
+        return schedule
+    one, two = rng.sample(names, 2)
+    changed = tuple(_exchanged(fault, one, two) for fault in schedule.faults[at:])
+    return replace(schedule, faults=(*schedule.faults[:at], *changed))
+
+
+def _exchanged(fault: Fault, one: str, two: str) -> Fault:
+    """Return the fault with two names of brokers exchanged, in its targets and its trigger."""
+
+    def swap(text: str) -> str:
+        other = {one: two, two: one}
+        return ",".join(other.get(name, name) for name in text.split(","))
+
+    changed: dict[str, object] = {
+        end: swap(getattr(fault, end)) for end in _NAMED if hasattr(fault, end)
+    }
+    if fault.after is not None and "node" in fault.after.match:
+        match = fault.after.match | {"node": swap(fault.after.match["node"])}
+        changed["after"] = replace(fault.after, match=match)
+    return replace(fault, **changed)
+
+
+def _moved(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
+    """Inject one fault at another moment: sooner, later, or at another occurrence of its event."""
+    at = _any(rng, schedule)
+    if at < 0:
+        return schedule
+    fault = schedule.faults[at]
+    if fault.after is None:
+        ms = (fault.at_ms or 0) + rng.choice((-1, 1)) * rng.choice(_DELAYS_MS)
+        return _with_fault(schedule, at, at_ms=max(0, ms))
+    if rng.random() < 0.5:
+        after = replace(fault.after, nth=max(1, fault.after.nth + rng.choice((-1, 1, 2))))
+    else:
+        after = replace(fault.after, delay_ms=rng.choice(_DELAYS_MS))
+    return _with_fault(schedule, at, after=after)
+
+
+def _lasting(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
+    """Let one fault last longer, or less long."""
+    lasting = [at for at, fault in enumerate(schedule.faults) if fault.for_ms]
+    if not lasting:
+        return schedule
+    at = rng.choice(lasting)
+    for_ms = round((schedule.faults[at].for_ms or 0) * rng.choice(_FACTORS))
+    return _with_fault(schedule, at, for_ms=for_ms)
+
+
+def _without(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
+    """Leave one fault out."""
+    at = _any(rng, schedule)
+    return schedule if at < 0 else replace(schedule, faults=_but(schedule, at))
+
+
+def _but(schedule: Schedule, at: int) -> tuple[Fault, ...]:
+    return (*schedule.faults[:at], *schedule.faults[at + 1 :])
+
+
+def _spliced(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
+    """Add some faults of the other schedule, with their order and distance, at one of the times
+    of this one."""
+    taken = [fault for fault in other.faults if not fault.name and not fault.undoes]
+    taken = [fault for fault in taken if fault.after is None or not fault.after.since]
+    if not taken:
+        return schedule
+    first = rng.randrange(len(taken))
+    taken = taken[first : first + rng.choice((1, 2, 3))]
+    begins = [fault.at_ms for fault in schedule.faults if fault.at_ms is not None]
+    late_ms = rng.choice((*begins, 0)) - min(
+        (f.at_ms for f in taken if f.at_ms is not None), default=0
+    )
+    timed = [
+        fault if fault.at_ms is None else replace(fault, at_ms=max(0, fault.at_ms + late_ms))
+        for fault in taken
+    ]
+    whole = (*schedule.faults, *timed)[:MOST_FAULTS]
+    ends_ms = max((fault.at_ms or 0) + rng.choice(_TAILS_MS) for fault in whole)
+    lasts_ms = min(_LATEST_MS, max(schedule.workload.duration_ms, ends_ms))
+    return replace(
+        schedule, faults=whole, workload=replace(schedule.workload, duration_ms=lasts_ms)
+    )
+
+
+def _optioned(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
+    """Take an option of the cluster or of the workload from the other schedule."""
+    name = rng.choice((*_OF_CLUSTER, *_OF_WORKLOAD))
+    if name in _OF_WORKLOAD:
+        work = replace(schedule.workload, **{name: getattr(other.workload, name)})
+        if work.idempotent:
+            work = replace(work, acks=-1)
+        return replace(schedule, workload=work)
+    cluster: Cluster = replace(schedule.cluster, **{name: getattr(other.cluster, name)})
+    return replace(schedule, cluster=cluster)
+
+
+_ALL: Final[tuple[Change, ...]] = (
+    *(_targeted, _renamed, _moved, _moved, _lasting, _without, _spliced, _spliced, _optioned),
+)
+"""The changes, as often as each is drawn."""
