@@ -77,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the experiment."""
     parser.add_argument("--protocols", nargs="*", default=["kafka", "kip-279", "quorum"])
     parser.add_argument("--draws", type=int, default=300, help="schedules of each generator")
-    parser.add_argument("--most", type=int, default=40, help="schedules of each protocol to keep")
+    parser.add_argument("--most", type=int, default=20, help="schedules of each to keep")
     parser.add_argument("--store", type=Path, default=Path("store/corpus"))
 
 
@@ -87,12 +87,11 @@ def run(given: argparse.Namespace) -> int:
     lines: list[str] = []
     for protocol in given.protocols:
         rows = list(_rows(protocol, given.draws, given.store / f"{protocol}.jsonl"))
-        best = chosen(rows, given.most)
         for engine in _ENGINES:
-            numbers = sorted(row.number for row in best if row.engine == engine)
+            best = chosen([row for row in rows if row.engine == engine], given.most)
+            numbers = sorted(row.number for row in best)
             lines += textwrap.wrap(" ".join(map(str, numbers)), 78)
             lines = [one if one[0].isalpha() else f"{protocol} {engine} {one}" for one in lines]
-        print(f"{protocol}: {len(best)} of {len(rows)} schedules", flush=True)
     head, _, _ = FILE.read_text("utf-8").partition('"""\\\n')
     FILE.write_text(head + '"""\\\n' + "\n".join(lines) + '\n"""\n', "utf-8")
     return 0

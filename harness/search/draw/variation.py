@@ -74,13 +74,13 @@ def _any(rng: random.Random, schedule: Schedule) -> int:
 
 
 def _targeted(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
-    """Aim one fault at another target, mostly at that of another fault."""
+    """Aim one fault at a broker, at a role, or at the target of another fault."""
     aimed = [at for at, fault in enumerate(schedule.faults) if hasattr(fault, "on")]
     if not aimed:
         return schedule
     targets = [getattr(schedule.faults[at], "on", "") for at in aimed]
-    targets += (rng.choice(schedule.cluster.broker_names()), rng.choice(_ROLES))
-    return _with_fault(schedule, rng.choice(aimed), on=rng.choice(targets))
+    on = rng.choice(rng.choice((targets, _ROLES, schedule.cluster.broker_names())))
+    return _with_fault(schedule, rng.choice(aimed), on=on)
 
 
 def _renamed(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:

@@ -33,7 +33,7 @@ _METADATA_PERCENT: Final = 4
 _VICTIM_PERCENT: Final = 80
 _FOCUS_PERCENT: Final = 60
 _NEW_PERCENT: Final = 50
-_BROKERS_PERCENT: Final = 78
+_BROKERS_PERCENT: Final = 74
 """How often a role is one of a single broker."""
 
 
