@@ -22,8 +22,6 @@ from node.formats.json_input import decode
 _PLAIN_CLUSTER: Final = Cluster()
 SHORTEST_MS: Final = 20
 """The shortest length to which a fault is shrunk: shorter ones fail in one world only."""
-THROWS: Final = 4
-"""The number of other seeds that are tried for a schedule without one of its faults."""
 GRAIN_MS: Final = 500
 """The unit to which times are rounded for real processes, which repeat nothing finer."""
 FIRST_MS: Final = 1000
@@ -95,40 +93,6 @@ def _one_change_sooner(fault: Fault) -> Fault:
     if after is None or after.event != trace.PARTITION:
         return fault
     return replace(fault, after=replace(after, nth=max(1, after.nth - 1)))
-
-
-def fewer_by_chance(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules with one fault less and other random choices (seeds of the workload, or
-    triggers that count one election less). A failure that depends on a few milliseconds is lost
-    with any change, but a schedule without the fault may fail with another seed."""
-    for fewer in without_each_fault(schedule):
-        yield from sooner(fewer)
-        for throw in range(1, THROWS + 1):
-            seed = schedule.workload.seed + throw
-            yield replace(fewer, workload=replace(fewer.workload, seed=seed))
-
-
-def sooner(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules whose triggers wait for a leader epoch, or a count, that is lower by one or
-    two: a fault that was removed may have caused an election or two."""
-    last = schedule.faults
-    for by in (1, 2):
-        faults = tuple(_sooner(fault, by) for fault in schedule.faults)
-        if faults != last:
-            yield replace(schedule, faults=faults)
-        last = faults
-
-
-def _sooner(fault: Fault, by: int) -> Fault:
-    after = fault.after
-    if after is None:
-        return fault
-    epoch = after.match.get("leader_epoch")
-    if isinstance(epoch, Mapping) and epoch.get("at_least", 0) > 1:
-        lower = max(1, epoch["at_least"] - by)
-        match = {**after.match, "leader_epoch": {**epoch, "at_least": lower}}
-        return replace(fault, after=replace(after, match=match))
-    return replace(fault, after=replace(after, nth=max(1, after.nth - by)))
 
 
 def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:

@@ -20,7 +20,6 @@ import msgspec
 
 from harness.search.deadline import Stop, never
 from harness.search.shrink.passes import (
-    fewer_by_chance,
     fewer_clients,
     fewer_operations,
     joined_faults,
@@ -41,8 +40,6 @@ from nemesis.formats.schedule import Cluster, Fault, Schedule
 
 T = TypeVar("T")
 
-Rerun = Callable[[Schedule, int], Iterator[Schedule]]
-"""A function that proposes smaller schedules without a fault (see `endings.rerun_without`)."""
 FailsAlike = Callable[[Schedule], bool]
 """A function that returns whether a schedule still fails in the way that is being shrunk."""
 Pass = Callable[[Schedule], Iterator[Schedule]]
@@ -119,9 +116,7 @@ class Shrinking:
     smallest: Schedule
     fails_alike: FailsAlike
     max_tries: int = DEFAULT_TRIES
-    rerun: Rerun | None = None
     passes: tuple[Pass, ...] = SIMULATED_PASSES
-    last_passes: tuple[Pass, ...] = (fewer_by_chance,)
     stop: Stop = never
     tries: int = 0
     stopped: bool = False
@@ -139,10 +134,6 @@ class Shrinking:
             self._fewer_faults()
             for propose in self.passes:
                 self._sweep(propose)
-            if self.smallest == before:
-                for propose in self.last_passes:
-                    self._sweep(propose)
-                self._rerun_without_each_fault()
             if self.smallest == before or self.exhausted:
                 self._only_needed_faults()
                 return self.smallest
@@ -160,13 +151,6 @@ class Shrinking:
             return self._try(keeping(whole, faults))
 
         minimize_list(list(whole.faults), fails)
-
-    def _rerun_without_each_fault(self) -> None:
-        """Leave out each fault in turn, with other triggers for the faults that depended on it."""
-        at = 0
-        while self.rerun is not None and at < len(self.smallest.faults) and not self.exhausted:
-            if not any(self._try(candidate) for candidate in self.rerun(self.smallest, at)):
-                at += 1
 
     def _sweep(self, propose: Pass) -> None:
         """Try each proposal once. After a success, continue at the same place in the proposals for

@@ -56,9 +56,7 @@ def shrink(
         finding.smallest,
         trials.fails_alike,
         max_tries=tries or how.tries,
-        rerun=how.rerun,
         passes=tuple(how.passes),
-        last_passes=tuple(how.last_passes),
         stop=stop,
     )
     trials.smallest = shrinking.run()

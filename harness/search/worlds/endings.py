@@ -14,7 +14,7 @@ A replica with another record than the committed one is treated in the same way:
 but no client sees it unless the replica leads.
 
 This module knows invariants, but no bug. Runs of a protocol that keeps the invariants are not
-changed. It also proposes reruns for the shrinker (`rerun_without`)."""
+changed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from harness.search.shrink.passes import possible, sooner
-from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
+from harness.search.shrink.passes import possible
+from harness.search.worlds.outcome import ScheduleOutcome
 from harness.sim.invariant_checker import Violation
 from harness.sim.producer_invariant import TOO_MUCH
 from harness.sim.run import SimResult
@@ -72,13 +72,6 @@ def judge_with_endings(
         wanted = outcome.internal_violation or further(outcome)
         if wanted and outcome.result is not None and len(known) < MAX_DEPTH:
             pending += [(worse, known | {key}) for worse, key in _endings(outcome.result, known)]
-
-
-def worst_endings(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules with faults added after each internal violation, the best first."""
-    run = run_simulated(schedule).result
-    if run is not None:
-        yield from (candidate for candidate, _ in _endings(run, frozenset()))
 
 
 def _endings(run: SimResult, known: frozenset[_Key]) -> Iterator[tuple[Schedule, _Key]]:
@@ -405,49 +398,3 @@ def _trigger(result: SimResult, event: dict[str, Any]) -> After | None:
         if other is event:
             break
     return After(event=event["event"], match=match, nth=nth) if nth else None
-
-
-def rerun_without(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Yield smaller schedules without fault number `gone`, in which other faults get another
-    trigger. A trigger that counts events may never come if an earlier fault is left out. But the
-    same faults at the times of the last run, or another ending, may fail in the same way."""
-    for candidate in (*_at_their_times(schedule, gone), *_ended_again(schedule, gone)):
-        if len(candidate.faults) < len(schedule.faults) and possible(candidate):
-            yield candidate
-
-
-def _at_their_times(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Yield schedules in which faults that waited for an event come at their time in the last run:
-    either only the first after the removed fault, or all of them."""
-    if (run := run_simulated(schedule).result) is None:
-        return
-    injected_us = {
-        line.fault: max(0, line.t_us - run.info.phases.storm_us)
-        for line in reversed(run.faults)
-        if line.action == "inject"
-    }
-    waited = [at for at in injected_us if schedule.faults[at].after is not None and at != gone]
-    after = [at for at in waited if injected_us[at] >= injected_us.get(gone, 0)]
-    for chosen in (sorted(after, key=injected_us.__getitem__)[:1], waited):
-        if chosen:
-            yield replace(
-                schedule,
-                faults=tuple(
-                    _at(fault, injected_us[at]) if at in chosen else fault
-                    for at, fault in enumerate(schedule.faults)
-                    if at != gone
-                ),
-            )
-
-
-def _at(fault: Fault, t_us: int) -> Fault:
-    return replace(fault, after=None, at_ms=t_us // 1000)
-
-
-def _ended_again(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Yield schedules without fault `gone` whose last faults are replaced by other endings."""
-    kept = tuple(f for at, f in enumerate(schedule.faults[:-1]) if at != gone)
-    shorter = replace(schedule, faults=kept)
-    for candidate in (shorter, *sooner(shorter)):
-        if possible(candidate):
-            yield from worst_endings(candidate)

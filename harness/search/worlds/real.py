@@ -75,9 +75,7 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
     generator: ClassVar[int] = STORMS_VERSION
     chunk: ClassVar[int] = 1
     most_runs: ClassVar[int] = RUNS
-    shrinks: ClassVar[Shrinks] = Shrinks(
-        passes=REAL_PASSES, last_passes=(), rerun=None, tries=SHRINK_TRIES, save_every_s=0.0
-    )
+    shrinks: ClassVar[Shrinks] = Shrinks(passes=REAL_PASSES, tries=SHRINK_TRIES, save_every_s=0.0)
 
     @property
     def name(self) -> str:

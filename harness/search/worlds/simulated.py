@@ -15,10 +15,9 @@ from harness.search.draw.mixture import Engine, Mixture, version_of
 from harness.search.findings import in_words
 from harness.search.search_jobs import AnySearchJob
 from harness.search.shrink.explain import explain, write
-from harness.search.shrink.passes import fewer_by_chance
 from harness.search.shrink.real_schedule import real_schedule
 from harness.search.shrink.shrinker import SIMULATED_PASSES
-from harness.search.worlds.endings import judge_with_endings, rerun_without
+from harness.search.worlds.endings import judge_with_endings
 from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.search.worlds.subject import Drawn, RunFolders, Shrinks
 from nemesis.faults import KINDS, aliases
@@ -49,11 +48,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     engine: Engine = "mixed"
     most_runs: ClassVar[int] = 1
     shrinks: ClassVar[Shrinks] = Shrinks(
-        passes=SIMULATED_PASSES,
-        last_passes=(fewer_by_chance,),
-        rerun=rerun_without,
-        tries=SHRINK_TRIES,
-        save_every_s=1.0,
+        passes=SIMULATED_PASSES, tries=SHRINK_TRIES, save_every_s=1.0
     )
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from harness.formats.finding import Finding
 from harness.runs.run_folder import remove
 from harness.search.deadline import Stop
-from harness.search.shrink.shrinker import Pass, Rerun
+from harness.search.shrink.shrinker import Pass
 from harness.search.worlds.outcome import ScheduleOutcome
 from nemesis.formats.schedule import Schedule
 
@@ -41,13 +41,10 @@ class Drawn(NamedTuple):
 
 class Shrinks(NamedTuple):
     """The way in which schedules of a subject are shrunk. `passes` propose smaller schedules and
-    are repeated until none helps, `last_passes` are tried then. `rerun` proposes other triggers,
-    None for none. `tries` is the largest number of runs. A smaller schedule is saved at most every
-    `save_every_s` seconds."""
+    are repeated until none helps. `tries` is the largest number of runs. A smaller schedule is
+    saved at most every `save_every_s` seconds."""
 
     passes: Sequence[Pass]
-    last_passes: Sequence[Pass]
-    rerun: Rerun | None
     tries: int
     save_every_s: float
 

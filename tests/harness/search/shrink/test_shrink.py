@@ -59,7 +59,6 @@ def test_a_planted_bug_shrinks_to_its_two_faults(number: int) -> None:
 PASSES = (
     shrink_passes.without_each_fault,
     shrink_passes.joined_faults,
-    shrink_passes.fewer_by_chance,
     shrink_passes.fewer_operations,
     shrink_passes.smaller_workloads,
     shrink_passes.smaller_clusters,
@@ -99,14 +98,14 @@ def test_a_larger_candidate_is_never_judged() -> None:
     """A pass that proposes what is not smaller cannot keep the shrinker going for ever."""
     small, large = Schedule(faults=(Kill(on="n1", at_ms=1),)), failing()[0]
 
-    def rerun(schedule: Schedule, gone: int) -> Iterator[Schedule]:
+    def larger(schedule: Schedule) -> Iterator[Schedule]:
         yield large
 
     def fails(candidate: Schedule) -> bool:
         assert candidate != large
         return bool(candidate.faults)
 
-    assert len(Shrinking(small, fails, rerun=rerun).run().faults) == 1
+    assert len(Shrinking(small, fails, passes=(larger,)).run().faults) == 1
 
 
 def test_one_class_of_failure_does_not_become_another() -> None:
@@ -124,7 +123,7 @@ def test_one_class_of_failure_does_not_become_another() -> None:
     assert isinstance(only, Pause)
 
 
-@pytest.mark.parametrize("max_tries", [0, 2, 20, 2000])
+@pytest.mark.parametrize("max_tries", [0, 2, 10, 2000])
 @pytest.mark.parametrize("number", range(3))
 def test_each_fault_that_is_left_is_needed_whatever_the_budget(number: int, max_tries: int) -> None:
     first = failing()[number]
@@ -192,39 +191,6 @@ def test_a_replica_put_first_and_then_elected_is_one_step() -> None:
     kill, vote = smallest.faults
     assert isinstance(kill, Kill)
     assert vote == ElectPreferred(partition="log-0", first="n2", at_ms=0)
-
-
-def test_a_smaller_schedule_is_tried_with_other_seeds() -> None:
-    """A failure that two faults bring about in one world, and one of them in another."""
-
-    def fails(candidate: Schedule) -> bool:
-        kills = sum(isinstance(fault, Kill) for fault in candidate.faults)
-        return kills >= 2 or (kills == 1 and candidate.workload.seed == 9)
-
-    two = Schedule(
-        workload=Workload(seed=7), faults=(Kill(on="n1", at_ms=1), Kill(on="n2", at_ms=2))
-    )
-    smallest = Shrinking(two, fails).run()
-    assert (len(smallest.faults), smallest.workload.seed) == (1, 9)
-
-
-def test_elections_are_counted_one_lower_where_a_fault_is_left_out() -> None:
-    """A trigger that waits for a later leader would wait for ever without the fault before it."""
-
-    def fails(candidate: Schedule) -> bool:
-        waited = [
-            fault.after.match["leader_epoch"]["at_least"]
-            for fault in candidate.faults
-            if fault.after is not None
-        ]
-        others = sum(fault.after is None for fault in candidate.faults)
-        return waited == [2 + others]
-
-    third = After(event="role", match={"leader_epoch": {"at_least": 3}})
-    schedule = Schedule(faults=(Kill(on="n1", at_ms=1), Pause(on="n2", after=third)))
-    (only,) = Shrinking(schedule, fails).run().faults
-    assert only.after is not None
-    assert only.after.match == {"leader_epoch": {"at_least": 2}}
 
 
 def test_triggers_count_from_the_fault_before_one_that_is_left_out() -> None:
