@@ -221,6 +221,8 @@ def understood(
     number, which is kept in `named`. Raises UnknownKind and NotAnOperation."""
     if type(form) is not dict and not isinstance(form, Mapping):
         raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
+    if type(form) is Doubled:
+        raise NotAnOperation("it says a key twice")
     process, name = form.get("process"), ""
     if isinstance(process, str):
         name = process.strip(':"')
@@ -233,8 +235,6 @@ def understood(
         raise NotAnOperation(f":type is {_show(kind)}, not invoke, ok, fail or info")
     if f not in OP_KINDS:
         raise UnknownKind(_show(f), kind, _number(process, ":process"))
-    if type(form) is Doubled:
-        raise NotAnOperation("it says a key twice")
     value, partitions = _body(form, f)
     plain = PlainForm(
         type=kind,

@@ -16,11 +16,14 @@ from msgspec.structs import replace
 
 from checker.ingest.external_history import run_folder_of
 from harness.formats.history import Op, Read, RecordRun, Send
-from tests.support.checker.correct_history import runs
+from tests.support.checker.correct_history import History, runs
 from tests.support.checker.disguised_lines import text_of
 from tests.support.checker.done import places
 from tests.support.checker.history_forms import as_tables
 
+_BESIDE: Final = -(10**6)
+_OTHER: Final = 10**7
+"""From these on are the numbers of other clients' operations, or their values."""
 SPREAD: Final = 1000
 """How many times further apart the lines of a disguised history are: there is room between them."""
 NAMES: Final = ("a", "log-0", "3", "topic-1", "t:0", "orders.eu", "x_9", "P", "log-10", "ä")
@@ -43,6 +46,8 @@ class Disguise:
         self.processes: dict[int, int] = {}
         self.numbers = rng.sample(range(200), 200)
         self.beside = rng.random() < 0.5
+        self.seeks: set[int] = set()
+        """The assignments that begin at the start, by their numbers in the history."""
 
     def written(
         self,
@@ -53,22 +58,26 @@ class Disguise:
         seeks: Collection[int],
     ) -> Path:
         """Write a history in one of `FORMS`, and return the run folder to judge."""
-        ops = self.ops(told)
+        self.seeks |= {*seeks}
+        made = self.ops(told)
+        numbers: dict[int, int] = {}
+        ops = [replace(op, op=numbers.setdefault(op.op, len(numbers))) for op in made]
         folder.mkdir(parents=True)
         if form == "tables":
             return as_tables(folder, ops, promise)
         file = folder / ("history.edn" if form == "edn" else "history.jsonl")
-        file.write_text(text_of(form, ops, _seeks(seeks, told, ops), self.rng))
+        file.write_text(text_of(form, ops, {numbers[n] for n in self.seeks}, self.rng))
         return run_folder_of(file, promise)
 
     def ops(self, told: Iterable[Op]) -> list[Op]:
-        """Return the lines of a history in disguise."""
+        """Return the lines of a history in disguise; their numbers are those of before, or below
+        0."""
         made = [self._op(op) for op in told]
         if self.splits:
             made = [*self._split(made)]
         if self.beside:
-            made = sorted([*made, *self._others(made)], key=lambda op: op.t_us)
-        return _numbered(made)
+            made = sorted([*made, *self._others(made[-1].t_us)], key=lambda op: op.t_us)
+        return made
 
     # -- names and numbers -----------------------------------------------------------------------
 
@@ -105,7 +114,7 @@ class Disguise:
 
     def _sends(self, send: Send) -> Iterator[Send]:
         """Return a send; its records are apart if offsets or values are."""
-        whole = self.stretch == self.step == 1 and not (self.shift and send.offset == 0)
+        whole = self.stretch == self.step == 1 and not self.shift
         for k in range(1 if whole else send.count):
             yield replace(
                 send,
@@ -175,42 +184,29 @@ class Disguise:
 
     # -- other clients ---------------------------------------------------------------------------
 
-    def _others(self, ops: list[Op]) -> Iterator[Op]:
-        """Yield what other clients do with a partition of their own, in which all is well."""
-        rng, name = self.rng, self.names.pop()
-        producer, reader, final = (self.numbers.pop() for _ in range(3))
-        last_us, number, sent = ops[-1].t_us, -(10**6), 0
-        base = 10**7 + self.values
-        for now_us in sorted(rng.sample(range(last_us), min(8, last_us))):
-            send = Send(partition=name, value=base + sent)
-            known = replace(send, offset=sent)
-            yield from _pair(number, now_us, producer, "send", {"sends": (send,)}, sends=(known,))
-            producer = self.numbers.pop() if rng.random() < 0.1 else producer
-            number, sent = number - 2, sent + 1
-        for process, more in ((reader, {}), (final, {} if self.jepsen else {"final": True})):
-            last_us += SPREAD
-            read = Read(partition=name, records=(RecordRun(0, base, sent),))
-            begun: dict[str, Any] = dict(more)
-            yield from _pair(number, last_us, process, "poll", begun, reads=(read,))
-            number -= 2
+    def _others(self, last_us: int) -> Iterator[Op]:
+        """Yield what other clients do with partitions of their own, in which all is well: consumers
+        are moved, and what has an unknown outcome takes effect late or never."""
+        retries = self.rng.choice(["", "idempotent"])
+        fixed: dict[str, Any] = {"dirty": "", "deletes": "", "weak": "", "retries": retries}
+        seed = self.rng.randrange(1 << 30)
+        beside = History(seed, jepsen=self.jepsen, **fixed)
+        self.seeks |= {_BESIDE - number for number in beside.seeks}
+        slower = max(1, last_us // (beside.ops[-1].t_us * SPREAD))
+        # Their partitions and processes are others, whatever their names and numbers are.
+        self.named, self.processes = {}, {}
+        for op in beside.ops:
+            yield self._op(
+                replace(
+                    op,
+                    op=_BESIDE - op.op,
+                    t_us=op.t_us * slower,
+                    sends=tuple(replace(s, value=s.value + _OTHER) for s in op.sends),
+                    reads=tuple(map(_other_values, op.reads)),
+                )
+            )
 
 
-def _pair(
-    number: int, now_us: int, process: int, f: Any, begun: Mapping[str, Any], **done: Any
-) -> Iterator[Op]:
-    about = {"op": number, "process": process, "client": f"c{process}", "f": f}
-    yield Op(t_us=now_us, type="invoke", **about, **begun)
-    yield Op(t_us=now_us + 1, type="ok", **about, **{**begun, **done})
-
-
-def _numbered(ops: Iterable[Op]) -> list[Op]:
-    """Return the lines with numbers from 0, in the order in which operations begin."""
-    numbers: dict[int, int] = {}
-    return [replace(op, op=numbers.setdefault(op.op, len(numbers))) for op in ops]
-
-
-def _seeks(told: Collection[int], before: Iterable[Op], after: Iterable[Op]) -> set[int]:
-    """Return the new numbers of the assignments that begin at the start."""
-    old = [op.op for op in before if op.type == "invoke" and op.f in ("assign", "subscribe")]
-    new = [op.op for op in after if op.type == "invoke" and op.f in ("assign", "subscribe")]
-    return {number for was, number in zip(old, new, strict=True) if was in told}
+def _other_values(read: Read) -> Read:
+    made = (RecordRun(r.offset, r.value + _OTHER, r.count, r.epoch) for r in read.records)
+    return replace(read, records=tuple(made))

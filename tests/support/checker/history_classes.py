@@ -44,9 +44,11 @@ CLASSES: Final[dict[str, Class]] = {
     "middle": Class(odd.an_answer_ends_in_the_middle, _OWN),
     "nothing": Class(plain.final_readers_get_nothing, _OWN, near=_UNKNOWN),
     "copies": Class(plain.a_record_is_appended_again),
+    # Of acknowledgements that show nothing, reads must be there to prove something.
+    "excused": Class(odd.an_acknowledged_record_goes, near=(Verdict.VALID, Verdict.NOT_EXERCISED)),
     "purge": Class(odd.something_empties_the_log, near=_UNKNOWN),
     "overlap": Class(odd.a_process_goes_on, wrong=_UNKNOWN),
-    "count": Class(odd.an_end_of_other_sends, ("own",), wrong=_UNKNOWN),
+    "count": Class(odd.an_end_of_other_sends, ("own", "json", "edn"), wrong=_UNKNOWN),
 }
 
 

@@ -133,3 +133,29 @@ def the_tail_is_gone(told: Told, wrong: bool) -> None:
         head = {"hw": states["hw"], "at_end": False}
         told.read(process, kept, middle, final=True, states=True, **where, **head)
         told.read(process, middle, end, final=True, states=True, **where, **states)
+
+
+def an_acknowledged_record_goes(told: Told, wrong: bool) -> None:
+    """Let an acknowledged record go, in one of the forms of this loss; in a near miss the promise
+    says that an acknowledgement shows nothing (class E)."""
+    rng = told.rng
+    told.at_ends = not told.jepsen
+    if not wrong:
+        told.promise |= {"acks": rng.choice([0, 1]), "durable_acks": False}
+    told.write(rng.randint(12, 16))
+    for nth in range(rng.randint(1, 2)):
+        at = told.send(5)
+        if told.watermarks and rng.random() < 0.5:
+            told.read(6, at, at, states=True, at_end=rng.random() < 0.5, hw=at)
+        del told.log[at]
+        how = rng.choice(["overwritten", "behind another", "a hole", "the tail"])
+        if how in ("overwritten", "behind another"):
+            told.end = at
+            told.send(5 if how == "behind another" else 7)
+        elif how == "a hole":
+            told.send(rng.choice([5, 7]))
+        else:
+            told.end = at
+        if rng.random() < 0.5 and told.end > at:
+            told.read(20 + nth, max(0, at - 2), told.end, states=not told.jepsen)
+    told.read_finally(90)
