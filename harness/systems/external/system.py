@@ -34,10 +34,7 @@ FAILOVERS_OF_A_RECOVERY: Final = 4
 _LAG_MS: Final = 1000
 _LOOK_S: Final = 0.01
 _BY_SIGNALS: Final = ("kill", "stop", "restart", "pause", "resume")
-_OURS: Final = (
-    *("voters", "min_isr", "flush", "protocol", "retention_records", "fetch_max_bytes"),
-    "record_epochs",
-)
+_OURS: Final = ("voters", "min_isr", "flush", "protocol", "retention_records", "fetch_max_bytes")
 
 
 class ExternalSystem(System):

@@ -113,7 +113,7 @@ def test_an_empty_log_is_read_to_its_end(system: str, tmp_path: Path) -> None:
         on("nats"),
         *[on(name, marks=[pytest.mark.nightly]) for name in ("redis", "pysyncobj", "rabbitmq")],
         on("kafka", marks=[pytest.mark.nightly, pytest.mark.needs("java")]),
-        on("etcd", marks=[pytest.mark.nightly]),
+        *[on(name, marks=[pytest.mark.nightly]) for name in ("etcd", "postgres", "liftbridge")],
     ],
 )
 def test_a_finding_works_from_its_folder(
