@@ -63,10 +63,6 @@ class Unknown:
     why: str
 
 
-Found = Iterator[Any]
-"""What a check finds: `Cases`, `Examined`, `Unknown`, and other fields of a `Finding` by name."""
-
-
 def excused(rows: I64, which: Mask, why: str) -> Iterator[tuple[I64, str]]:
     """Yield the rows that count against the system, and apart those that are excused, with why."""
     yield rows[~which], ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -130,15 +131,6 @@ def changes_of(group: Group) -> list[CommittedChange]:
     return found
 
 
-def _later(group: Group) -> Iterator[tuple[CommittedChange | None, CommittedChange]]:
-    """Yield each committed change with the one just before it, None if that is not known."""
-    before: CommittedChange | None = None
-    for change in group.memo(changes_of):
-        known = before is not None and before.number + 1 == change.number
-        yield before if known else None, change
-        before = change
-
-
 def _cases(says: str, found: list[tuple[CommittedChange, list[str]]]) -> Cases:
     return Cases(
         says,
@@ -179,8 +171,8 @@ def leader_outside_isr(group: Group) -> Iterator[Cases]:
     """Find `leader-outside-isr`: a committed change elects a leader that was in neither ISR nor
     ELR before it."""
     found = []
-    for before, change in _later(group):
-        if before is None:
+    for before, change in pairwise(group.memo(changes_of)):
+        if before.number + 1 != change.number:
             continue
         was, now = before.members, change.members
         elected = now.leader and now.leader != was.leader and change.epoch > before.epoch

@@ -3,7 +3,7 @@ that matches the batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,19 @@ class _Wrong(NamedTuple):
     number: int
 
 
+_Find = Callable[[Group], Iterator[_Wrong]]
+
+
+def _finds(name: str) -> Callable[[_Find], _Find]:
+    """Return a decorator that registers a function which finds faults of logs."""
+
+    def add(find: _Find) -> _Find:
+        LOGS.finds(name)(lambda group: iter([_cases([*find(group)])]))
+        return find
+
+    return add
+
+
 def _logs(group: Group) -> list[_Log]:
     """Return the logs of a partition. A record missing from a broken dump is no hole in a log."""
     heads, batches = group.of(LogHeads), group.of(Batches)
@@ -61,9 +74,8 @@ def _head(log: _Log, words: str, **known: int) -> _Wrong:
     return _wrong(log.heads, np.array([log.row]), words, **known)
 
 
-def _cases(found: Iterable[_Wrong]) -> Cases:
-    """Return what is wrong with several logs, in the words of the first."""
-    parts = list(found)
+def _cases(parts: list[_Wrong]) -> Cases:
+    """Return faults of several logs, in the words of the first."""
     if not parts:
         return Cases("", ())
     most = WITNESS_CAP if len(parts) == 1 else WITNESS_CAP // 2
@@ -78,11 +90,12 @@ def _cases(found: Iterable[_Wrong]) -> Cases:
     )
 
 
-@LOGS.finds("log-hole")
-def log_hole(group: Group) -> Iterator[Cases]:
+@_finds("log-hole")
+def log_hole(group: Group) -> Iterator[_Wrong]:
     """Find `log-hole`: the batches of a log are not contiguous, do not end at the log end that the
     dump states, or begin above an offset that had a record."""
-    yield _cases(wrong for log in group.memo(_logs) for wrong in _holes(group, log))
+    for log in group.memo(_logs):
+        yield from _holes(group, log)
 
 
 def _holes(group: Group, log: _Log) -> Iterator[_Wrong]:
@@ -110,15 +123,11 @@ def _holes(group: Group, log: _Log) -> Iterator[_Wrong]:
         yield _head(log, words)
 
 
-@LOGS.finds("hw-beyond-log")
-def hw_beyond_log(group: Group) -> Iterator[Cases]:
+@_finds("hw-beyond-log")
+def hw_beyond_log(group: Group) -> Iterator[_Wrong]:
     """Find `hw-beyond-log`: the HW of a replica is above its log end, at the end of the run or
     after a truncation, if only until the leader's next answer. If the replica leads or stops before
     that, it holds for committed what it does not have."""
-    yield _cases(_marks_beyond(group))
-
-
-def _marks_beyond(group: Group) -> Iterator[_Wrong]:
     for log in group.memo(_logs):
         hw, leo = log.heads.hw[log.row], log.heads.leo[log.row]
         if hw > leo >= 0:
@@ -137,13 +146,9 @@ def _marks_beyond(group: Group) -> Iterator[_Wrong]:
         yield _Wrong(words, witnesses, leo, len(rows))
 
 
-@LOGS.finds("epoch-regression")
-def epoch_regression(group: Group) -> Iterator[Cases]:
+@_finds("epoch-regression")
+def epoch_regression(group: Group) -> Iterator[_Wrong]:
     """Find `epoch-regression`: a batch has a lower leader epoch than the one before it."""
-    yield _cases(_epochs_back(group))
-
-
-def _epochs_back(group: Group) -> Iterator[_Wrong]:
     for _, _, node, log in group.memo(_logs):
         back = np.flatnonzero((log.epoch[1:] < log.epoch[:-1]) & (log.epoch[1:] >= 0)) + 1
         if len(back):
@@ -155,14 +160,10 @@ def _epochs_back(group: Group) -> Iterator[_Wrong]:
             yield _wrong(log, back, words)
 
 
-@LOGS.finds("corrupt-batch")
-def corrupt_batch(group: Group) -> Iterator[Cases]:
+@_finds("corrupt-batch")
+def corrupt_batch(group: Group) -> Iterator[_Wrong]:
     """Find `corrupt-batch`: the prefix hash that is kept beside a batch is not that of its stored
     bytes."""
-    yield _cases(_corrupt(group))
-
-
-def _corrupt(group: Group) -> Iterator[_Wrong]:
     for _, _, node, log in group.memo(_logs):
         corrupt = np.flatnonzero((log.stored_hash != 0) & (log.stored_hash != log.hash))
         if len(corrupt):
@@ -174,13 +175,9 @@ def _corrupt(group: Group) -> Iterator[_Wrong]:
             yield _wrong(log, corrupt, words)
 
 
-@LOGS.finds("epoch-cache-mismatch")
-def epoch_cache_mismatch(group: Group) -> Iterator[Cases]:
+@_finds("epoch-cache-mismatch")
+def epoch_cache_mismatch(group: Group) -> Iterator[_Wrong]:
     """Find `epoch-cache-mismatch`: the epoch cache is not the one recomputed from the batches."""
-    yield _cases(_other_caches(group))
-
-
-def _other_caches(group: Group) -> Iterator[_Wrong]:
     cache = group.of(EpochEntries)
     for log in group.memo(_logs):
         own = cache.take(cache.node == log.heads.node[log.row])

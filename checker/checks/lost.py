@@ -75,11 +75,8 @@ class _Required(Columnar):
     flags: I64
 
 
-Found = Iterator[Cases | Examined | Unknown | dict[str, LossCount]]
-
-
 @LOSSES.finds("lost", "vanished", "tail-lost", "unseen")
-def losses(group: Group) -> Found:
+def losses(group: Group) -> Iterator[Cases | Examined | Unknown | dict[str, LossCount]]:
     """Find committed records that no ok read returned, or that are gone (see `vanished`). `lost`: a
     record at or below the highest record that was read, which a read passed over or no log has; or
     another value is at its offset in a log. `tail-lost`: a record above that, and no complete log

@@ -64,17 +64,16 @@ def unavailable(group: Group) -> Iterator[Cases | Examined]:
             if began and end_us - start_us > limit_us and all(asked):
                 found.append((start_us, end_us, up))
     rows = [np.flatnonzero((sends.invoke_us > a) & (sends.invoke_us <= b)) for a, b, _ in found]
-    for start_us, end_us, up in found[:1]:
-        lasted = f"{(end_us - start_us) / 1e6:.3f} s from {group.seconds(start_us)} into the storm"
-        yield Cases(
-            f"{{partition}} acknowledged nothing for {lasted} on, though {{up:list}} were up and "
-            "connected.",
-            np.concatenate(rows),
-            lambda row: [send_witness(sends, row)],
-            lambda _: {"up": up},  # noqa: B023
-            offset=-1,
-            t_us=start_us,
-        )
+    first_us, last_us, nodes = found[0] if found else (-1, -1, [])
+    yield Cases(
+        "{partition} acknowledged nothing for {lasted:.3f} s from {start:when} on, though "
+        "{nodes:list} were up and connected.",
+        np.concatenate(rows) if rows else (),
+        lambda row: [send_witness(sends, row)],
+        lambda _: {"lasted": (last_us - first_us) / 1e6, "start": first_us, "nodes": nodes},
+        offset=-1,
+        t_us=first_us,
+    )
 
 
 def _stretches(group: Group) -> Iterator[SteadyStretch]:

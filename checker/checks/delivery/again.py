@@ -42,7 +42,6 @@ def acked_redelivered(view: GroupView) -> Iterator[Case]:
         f"and operation {view.ops.op[row]} got it again",
         [ack, row],
         int(delivered.offset[back[0]]),
-        int(delivered.value[back[0]]),
     )
 
 
@@ -83,7 +82,6 @@ def over_delivered(view: GroupView) -> Iterator[Case]:
         "promised at most",
         delivered.row[mine].tolist(),
         int(delivered.offset[mine[0]]),
-        int(delivered.value[mine[0]]),
     )
 
 
@@ -112,7 +110,6 @@ def delivery_count(view: GroupView) -> Iterator[Case]:
         f"{d.times[first]} of it, after a delivery that was counted {before[first]}",
         d.row[key == key[first]].tolist(),
         int(d.offset[first]),
-        int(d.value[first]),
     )
 
 
@@ -144,7 +141,6 @@ def early_redelivery(view: GroupView) -> Iterator[Case]:
             f"{view.promise.ack_wait_ms} ms had passed",
             [int(d.row[first])],
             int(d.offset[first]),
-            int(d.value[first]),
         )
 
 

@@ -31,7 +31,6 @@ class Case(NamedTuple):
     message: str
     rows: Sequence[int] = ()
     offset: int = -1
-    value: int = -1
 
 
 @dataclass(frozen=True)

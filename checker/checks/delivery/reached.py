@@ -41,7 +41,6 @@ def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
         f"value {show_value(int(value[first]))} was acknowledged to its producer by operation "
         f"{sends.op[rows[run[first]]]}, and no member ever got it",
         offset=int(offset[first]),
-        value=int(value[first]),
     )
 
 
@@ -67,7 +66,6 @@ def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
         f"{view.ops.op[delivered.row[row]]}, nobody settled it, and it never came again",
         [int(delivered.row[_first_row(index, int(k))]) for k in rows[:8]],
         int(delivered.offset[row]),
-        int(delivered.value[row]),
     )
 
 
