@@ -79,11 +79,13 @@ class _ByProcess:
 
 class _Ends(NamedTuple):
     """The operations that end, in order: the rows where they were invoked (-1: nowhere) and where
-    they end; and the rows that invoke or end an operation again."""
+    they end; the rows that invoke or end an operation again; and those, of earlier lines first,
+    where operations were invoked that are open."""
 
     begun: I64
     ended: I64
     again: I64
+    open: I64
 
 
 class OperationJoin:
@@ -110,13 +112,14 @@ class OperationJoin:
         self.marks: set[str] = set()
 
     def take(
-        self, ops: Sequence[Op], number: Sequence[int], lost: int | None
+        self, ops: Sequence[Op], number: Sequence[int], lost: int | None, *, last: bool
     ) -> tuple[Joined, list[Said]]:
         """Return the operations that end on some lines, and what is wrong with the lines. From the
-        row `lost` on, lines are missing."""
+        row `lost` on, lines are missing. Behind the `last` lines come operations that never end."""
         # Rows of earlier lines follow those of these lines.
         known = {op.op: self.open[op.op] for op in ops if op.op in self.open}
-        earlier = known.values()
+        others = [each for op, each in self.open.items() if last and op not in known]
+        earlier = [*known.values(), *others]
         lines = Lines([*ops, *(op for _, op in earlier)], [*number, *(at for at, _ in earlier)])
         rows = np.arange(len(ops))
         pairs = self._pairs(lines, rows, [*known])
@@ -124,7 +127,12 @@ class OperationJoin:
         for row in pairs.again[lines.invokes[pairs.again]][:1].tolist():
             lost_from = min(lost_from, row + 1)
         self.lines_lost = lost_from < _NEVER
-        joined = Joined(lines, pairs.begun, pairs.ended)
+        begun, ended = pairs.begun, pairs.ended
+        if last:
+            still = len(ops) + len(known) + np.arange(len(others))
+            begun = np.concatenate((begun, still, pairs.open))
+            ended = np.append(ended, np.full(len(begun) - len(ended), -1))
+        joined = Joined(lines, begun, ended)
         self.invoked.append(
             (lines.t_us[rows][lines.invokes[rows]], lines.op[rows][lines.invokes[rows]])
         )
@@ -136,17 +144,12 @@ class OperationJoin:
         ]
         return joined, said
 
-    def rest(self) -> Joined:
-        """Return the operations that never end."""
-        lines = Lines([op for _, op in self.open.values()], [at for at, _ in self.open.values()])
-        return Joined(lines, np.arange(len(self.open)), np.full(len(self.open), -1))
-
     def _pairs(self, lines: Lines, rows: I64, known: Sequence[int]) -> _Ends:
         """Find the ends of operations among `rows`. Behind them, `lines` has the invocations of the
         operations `known`, which are open."""
         op, invokes = lines.op[rows], lines.invokes[rows]
         order = order_of((op,))
-        new = np.append(True, op[order][1:] != op[order][:-1])
+        new = np.append(True, op[order][1:] != op[order][:-1])[: len(op)]
         first, which = order[new], op[order][new]
         met = self.seen.include(which)
         self.seen.add(which[~met])
@@ -158,12 +161,14 @@ class OperationJoin:
         end[of[earliest]] = order[ends][earliest]
         # What was met and is not open has ended already.
         end[met & (begin < 0)] = -1
-        self._note_open(lines, np.sort(begin[(begin >= 0) & (end < 0)]), which[end >= 0])
+        still = np.sort(begin[(begin >= 0) & (end < 0)])
+        self._note_open(lines, still, which[end >= 0])
         again = np.ones(len(lines.ops), bool)
         again[begin[begin >= 0]] = again[end[end >= 0]] = False
         begun, ended = begin[end >= 0], end[end >= 0]
         in_order = np.argsort(ended)
-        return _Ends(begun[in_order], ended[in_order], np.flatnonzero(again[rows]))
+        still = np.roll(still, int((still >= len(rows)).sum()))
+        return _Ends(begun[in_order], ended[in_order], np.flatnonzero(again[rows]), still)
 
     def _note_open(self, lines: Lines, begun: I64, ended: I64) -> None:
         """Note the rows where operations began that are open, and the operations that ended."""

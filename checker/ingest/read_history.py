@@ -213,13 +213,14 @@ class Reader(FileReader[Op]):
         self.end_part()
         super().problem(kind, sentence)
 
-    def end_part(self) -> None:
-        """Join the operations on the lines that wait, and turn them into columns."""
+    def end_part(self, *, last: bool = False) -> None:
+        """Join the operations on the lines that wait, and turn them into columns; if they are the
+        `last`, also those that never end."""
         said, self.said = self.said, []
-        if self.pending:
+        if self.pending or last:
             ops, numbers, lost = self.pending, self.numbers, self.lost_at
             self.pending, self.numbers, self.lost_at = [], [], None
-            found, more = self.join.take(ops, numbers, lost)
+            found, more = self.join.take(ops, numbers, lost, last=last)
             said += more
             self.add(found, said)
         elif self.lost_at is not None:
@@ -394,11 +395,8 @@ def finish(reader: Reader) -> None:
 def end(reader: Reader) -> None:
     """Add what has no completion, when all lines are read; report what only the whole shows."""
     reader.give_up()
-    reader.end_part()
+    reader.end_part(last=True)
     reader.judge_whole(not reader.join.seen.others)
-    if reader.join.open or not reader.parts["ops"]:
-        reader.add(reader.join.rest(), reader.said)
-        reader.end_part()
 
 
 def all_columns(reader: Reader) -> dict[str, Columns]:
