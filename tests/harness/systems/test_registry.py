@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.runs.requests import RunRequest
 from harness.systems import registry
 from harness.systems.adapter import Node
 from harness.systems.external.system import ExternalSystem
@@ -39,3 +40,7 @@ def test_loading_every_system_changes_nothing_of_the_standard_library() -> None:
     )
     done = python_process.run("-c", script)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_options_that_mean_nothing_to_a_system_are_options() -> None:
+    assert {*ExternalSystem.unused} <= {*RunRequest.__struct_fields__}
