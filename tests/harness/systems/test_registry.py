@@ -20,7 +20,8 @@ def test_a_node_can_be_the_only_one(tmp_path: Path, name: str) -> None:
     assert isinstance(system, ExternalSystem)
     adapter = system.choice.load()
     ports = dict.fromkeys((*adapter.listens, *adapter.probed), 7000)
-    assert adapter.command(Node("n1", tmp_path, ports, ports), [])
+    node = Node("n1", tmp_path, ports, ports, files=tmp_path)
+    assert adapter.command(node, [])
 
 
 @pytest.mark.integration
