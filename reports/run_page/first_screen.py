@@ -95,9 +95,11 @@ def headline(folder: RunFolder) -> str:
     # The loss of the story, else the time of the finding.
     loss_us = -1 if folder.story is None else folder.story.loss_us
     t_us = found.t_us if loss_us < 0 else loss_us
-    when = f", {folder.seconds(t_us):.2f} s" if t_us >= 0 else ""
+    at_s = f"{folder.seconds(t_us):.2f} s" if t_us >= 0 else ""
     if found.name in _STUCK:
+        when = f" from {at_s} on" if at_s else ""
         return f"{found.partition or 'The cluster'} {_STUCK[found.name]}{when}"
+    when = f", {'lost' if found.name in _LOST else 'seen'} at {at_s}" if at_s else ""
     number, of = _counted(folder, found)
     what = of[number != 1]
     where = f"{'; first' if number > 1 else ''} in {found.partition}" if found.partition else ""
