@@ -59,7 +59,7 @@ class KafkaGroups(KafkaProtocol):
             own = {"group.protocol": "consumer"}
         consumer = Consumer({**self.group_options(group, connection.nodes), **own})
         connection.member = consumer
-        session = SimpleNamespace(consumer=consumer, changed=False)
+        session = SimpleNamespace(consumer=consumer, changed=False, next=None)
 
         def change(*_: Any) -> None:
             session.changed = True
@@ -68,20 +68,22 @@ class KafkaGroups(KafkaProtocol):
         return session
 
     def poll(self, session: SimpleNamespace, limit: int, timeout_s: float) -> Polled:
-        """Return what came, and the partitions of the member if they changed meanwhile."""
-        consumer = session.consumer
-        first = consumer.poll(timeout_s)
-        more = consumer.consume(limit - 1, 0) if first is not None and limit > 1 else ()
-        given = []
-        for message in (first, *more) if first is not None else ():
+        """Return what came, and the partitions of the member if they changed meanwhile. What comes
+        after the change is left to the next poll, so that it belongs to the new assignment."""
+        consumer, given = session.consumer, list[Delivery]()
+        message, session.next = session.next or consumer.poll(timeout_s), None
+        while message is not None and not session.changed:
             if error := message.error():
                 raise KafkaException(error)
             given.append(Delivery(message.topic(), message.value(), message.offset()))
+            message = consumer.poll(0) if len(given) < limit else None
         if not session.changed:
             return Polled(given)
-        session.changed = False
+        session.changed, session.next = False, message
         owned = consumer.position(consumer.assignment())
         assigned = {each.topic: max(-1, each.offset) for each in owned}
+        if message is not None and not message.error() and message.topic() in assigned:
+            assigned[message.topic()] = message.offset()
         return Polled(given, assigned=assigned, epoch=_epoch(consumer))
 
     def commit(
