@@ -74,7 +74,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     `faults` describes the faults of the smallest schedule. `counts` are runs of the smallest
     schedule, `drawn_counts` of the one that was drawn. `shrunk`: shrinking was finished, not ended
-    by a limit. `failing_worlds` is in how many simulated runs with real latency the schedule for
+    by a limit. `form_failures` is in how many simulated runs with real latency the schedule for
     real processes fails, 0 if there is none.
 
     For real processes only: `settings`, `links` and `disk` are those of the system in the failing
@@ -107,7 +107,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     counts: RunCounts = RunCounts()
     drawn_counts: RunCounts = RunCounts()
     without: tuple[WithoutFault, ...] = ()
-    failing_worlds: LargeCount = 0
+    form_failures: LargeCount = msgspec.field(name="failing_worlds", default=0)
     disks: LargeCount = 0
     on_links: bool = False
     run: str = ""

@@ -126,10 +126,10 @@ def _simulated(finding: Finding, folder: Path) -> Iterator[str]:
     yield from (f"  {line}" for line in lines)
     yield f"  replay: {command_line('replay', folder)}"
     yield f"  page: {command_line('report', folder)}"
-    if finding.failing_worlds:
+    if finding.form_failures:
         real = command_line("replay", folder, "--world", "real", "--times", 10)
         yield (
-            f"  on real processes: {real} (fails in {finding.failing_worlds} of {RUNS} "
+            f"  on real processes: {real} (fails in {finding.form_failures} of {RUNS} "
             "simulated runs with real latency)"
         )
     else:

@@ -120,9 +120,9 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         real = real_schedule(finding.smallest, finding.property, stop=stop)
         if real is None:
             try_to_remove(folder / REAL)
-            return replace(finding, failing_worlds=0)
+            return replace(finding, form_failures=0)
         write_whole(folder / REAL, real.schedule.to_pretty_json())
-        return replace(finding, failing_worlds=real.failures)
+        return replace(finding, form_failures=real.failures)
 
 
 def disk_faults(text: str) -> tuple[str, ...]:
