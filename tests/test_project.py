@@ -172,7 +172,6 @@ def test_no_modules_import_each_other() -> None:
 # Classes of one name, and why each pair keeps it.
 SAME_NAME = {
     "Finding": "what a check returns of a group; a class of failure that a search keeps",
-    "Judged": "a group of evidence that was judged; the line of the journal for a judged run",
     "Send": "an operation of a schedule; the part of a history line that says it was sent",
     "SetMinIsr": "a fault of a schedule; the message to the controller that it sends",
 }

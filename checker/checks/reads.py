@@ -100,9 +100,7 @@ def _established(group: Group, reads: Polls | Contents) -> I64:
     events = group.of(HighWatermarks)
     if "hw" not in group.meta.capabilities or missing(group, (Need.WATERMARKS,)):
         return np.full(len(reads), _NO_LIMIT)
-    highest = np.concatenate(([0], np.maximum.accumulate(events.hw))) if len(events) else None
-    if highest is None:
-        return np.zeros(len(reads), np.int64)
+    highest = np.append(0, np.maximum.accumulate(events.hw))
     found: I64 = highest[np.searchsorted(events.t_us, reads.complete_us, side="right")]
     return found
 

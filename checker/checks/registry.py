@@ -21,10 +21,8 @@ from enum import Enum
 from functools import cache, cached_property
 from typing import Any
 
-import msgspec
-
 import checker.checks
-from checker.checks.cases import report
+from checker.checks.cases import Examined, report
 from checker.checks.findings import Finding, Findings
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
@@ -81,15 +79,13 @@ class Check:
 
     def judge(self, known: Group | Findings) -> Finding:
         """Return all that the functions of the check find."""
-        found = (
-            (names[0] if names else "", each)
-            for names, find in self.finders
-            for each in find(known)
-        )
-        made = report(self.property, known.meta, known.partition, found)
-        if not isinstance(known, Group):
-            return made
-        return msgspec.structs.replace(made, examined=made.examined + self.examined(known))
+        return report(self.property, known.meta, known.partition, self._found(known))
+
+    def _found(self, known: Group | Findings) -> Iterator[tuple[str, Any]]:
+        if isinstance(known, Group):
+            yield "", Examined(self.examined(known))
+        for names, find in self.finders:
+            yield from ((names[0] if names else "", each) for each in find(known))
 
 
 _registered: list[Check] = []

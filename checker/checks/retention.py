@@ -29,7 +29,7 @@ def early_deletion(group: Group) -> Iterator[Cases | Examined]:
     if not promise.retention_records or not stated:
         return
     deletions, heads, events = group.of(Deletions), group.replica_heads, group.of(HighWatermarks)
-    highest = np.append(0, np.maximum.accumulate(events.hw)) if len(events) else np.zeros(1, int)
+    highest = np.append(0, np.maximum.accumulate(events.hw))
     then = highest[np.searchsorted(events.t_us, deletions.t_us, side="right")]
     kept = promise.retention_records
     early = np.flatnonzero(_is_early(deletions.start, then, kept))

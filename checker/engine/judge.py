@@ -22,7 +22,7 @@ from checker.evidence.facts import NoteFacts, ProblemFacts
 from checker.evidence.group import Group, group_of
 from checker.evidence.needs import missing, withheld
 from checker.formats.anomalies import FROM_ABSENCE
-from checker.output.assemble import Judged
+from checker.output.assemble import GroupResult
 from checker.output.curves import Curves, curves
 from harness.formats.history import GROUP_PREFIX
 from node.formats.trace import METADATA_PARTITION
@@ -31,12 +31,12 @@ ROWS: Final = pa.schema([("run", pa.int32()), ("partition", pa.string()), ("body
 SPARK_ROWS: Final = "run int, partition string, body binary"
 
 
-def judge_group(group: Group, *, measured: bool = False) -> Judged:
+def judge_group(group: Group, *, measured: bool = False) -> GroupResult:
     """Judge one group by all checks, in a fixed order. With `measured`, also compute its curves."""
     scope = Scope.PARTITION if group.partition else Scope.RUN
     problems = group.of(ProblemFacts)
     damage = problems.damage
-    return Judged(
+    return GroupResult(
         group.partition,
         tuple(_finding(check, group) for check in checks(scope)),
         tuple(map(str, [*problems.text[damage], *problems.text[~damage]])),
@@ -56,9 +56,9 @@ def judged_or_none(partition: str, blobs: Iterable[PackedBlob]) -> bytes | None:
     return msgspec.msgpack.encode(judge_group(group, measured=True))
 
 
-def decoded(body: bytes | None) -> Judged | None:
+def decoded(body: bytes | None) -> GroupResult | None:
     """Decode what `judged_or_none` returned; None stays None."""
-    return None if body is None else msgspec.msgpack.decode(body, type=Judged)
+    return None if body is None else msgspec.msgpack.decode(body, type=GroupResult)
 
 
 def judge_rows(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:

@@ -22,7 +22,7 @@ from checker.ingest.ingest import IN_MEMORY, ingest, sources
 from checker.ingest.lines import Files, Problems
 from checker.ingest.read_run_files import read_meta
 from checker.output import measures
-from checker.output.assemble import Judged
+from checker.output.assemble import GroupResult
 from checker.output.conclude import write_results
 
 
@@ -34,7 +34,7 @@ class LocalExecutor:
         self._facts: list[list[Rows]] = [[] for _ in runs]
         self._counts: list[dict[str, list[pa.Table]]] = [{"tallies": [], "acks": []} for _ in runs]
 
-    def judged(self) -> Iterator[tuple[int, Judged]]:
+    def judged(self) -> Iterator[tuple[int, GroupResult]]:
         for number, run in enumerate(self._runs):
             facts = self._read(number, run)
             in_memory = run.files is not None

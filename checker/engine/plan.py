@@ -23,8 +23,8 @@ from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault, injected_faults_of
 from checker.ingest.lines import Files, Problems
 from checker.ingest.read_run_files import read_meta
-from checker.output.assemble import Collected, Judged
-from checker.output.conclude import Concluded, conclude
+from checker.output.assemble import GroupResult, RunFindings
+from checker.output.conclude import RunOutput, conclude
 from checker.output.measures import Measured
 from node.formats.run_folder_entries import foreign_entry
 
@@ -51,7 +51,7 @@ class Executor(Protocol):
     """The steps of the plan that depend on where the work is done. Runs are numbered from 0, in the
     sequence with which the executor was made."""
 
-    def judged(self) -> Iterable[tuple[int, Judged]]:
+    def judged(self) -> Iterable[tuple[int, GroupResult]]:
         """Judge all groups; yield the number of the run and the result of each. The groups of a run
         come in order of partition."""
 
@@ -65,7 +65,7 @@ class Executor(Protocol):
 MakeExecutor = Callable[[Sequence[RunToJudge]], Executor]
 
 
-def judge(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[Concluded]:
+def judge(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[RunOutput]:
     """Judge runs with the executor that `make` makes; return results and tables in the order of the
     runs. Raises OSError if tables cannot be written."""
     for run in runs:
@@ -73,7 +73,7 @@ def judge(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[Concluded]:
             # An earlier check may have made other parts.
             tables.clear(run.written, ("tallies", "acks"))
     executor = make(runs)
-    collected = [Collected(run.meta) for run in runs]
+    collected = [RunFindings(run.meta) for run in runs]
     for number, judged in executor.judged():
         collected[number].add(judged)
     unknown = {n: values for n, found in enumerate(collected) if (values := found.unknown_values())}

@@ -28,7 +28,7 @@ from checker.evidence.arrow_blob import SPARK_SCHEMA, as_rows
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult
 from checker.ingest.source import Source
-from checker.output.assemble import Judged
+from checker.output.assemble import GroupResult
 from node.formats.host_errors import refused
 
 _SHUFFLED_BYTES: Final = 32 << 20
@@ -82,12 +82,14 @@ class SparkExecutor(StagedExecutor):
         super().__init__(SparkWorkers(session), runs)
         self._session = session
 
-    def judged(self) -> Iterator[tuple[int, Judged]]:
+    def judged(self) -> Iterator[tuple[int, GroupResult]]:
         """Judge all groups; yield each result with its run's number, by run and partition."""
         on_one_machine = str(self._session.sparkContext.master).startswith("local[")
         yield from super().judged() if on_one_machine else self._judged()
 
-    def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:
+    def _groups(
+        self, work: Sequence[Source], only: Set[Key] | None
+    ) -> dict[Key, GroupResult | None]:
         tasks = bins(work, self._workers.number)
         reader = ReadSources(self._runs, self._shared, only)
 

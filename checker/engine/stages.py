@@ -49,7 +49,7 @@ from checker.ingest.read_tables import (
     table_sources,
 )
 from checker.ingest.source import Source
-from checker.output.assemble import Judged
+from checker.output.assemble import GroupResult
 from checker.output.measures import Measured, measure
 from node.formats.host_errors import refused
 
@@ -77,22 +77,18 @@ def check(
     """Judge run folders as `checker.engine.plan.check` does. A small run, of at most `small_bytes`
     of evidence, is judged by one worker; large ones by all, with the executor that `make` makes.
     Raises OSError if results cannot be written, CheckerError if workers fail."""
-    sizes = [work_bytes([path]) for path in paths]
     bound = SMALL_BYTES if small_bytes is None else small_bytes
-    large = [n for n, size in enumerate(sizes) if size > bound]
-    small = [n for n, size in enumerate(sizes) if size <= bound]
-    found: dict[int, RunResult] = {}
-    batches = [
-        [(n, paths[n]) for n in small[at : at + _RUNS_A_TASK]]
-        for at in range(0, len(small), _RUNS_A_TASK)
-    ]
+    large = [path for path in paths if work_bytes([path]) > bound]
+    small = [path for path in paths if path not in large]
+    batches = [small[at : at + _RUNS_A_TASK] for at in range(0, len(small), _RUNS_A_TASK)]
+    found: dict[Path, RunResult] = {}
     for results in workers.map(partial(_check_small, out, again), batches):
-        found.update(results)
+        found |= results
     if large:
         make = make or partial(StagedExecutor, workers)
-        results = plan.check([paths[n] for n in large], make, out=out, again=again)
-        found.update(zip(large, results, strict=True))
-    return [found[number] for number in range(len(paths))]
+        results = plan.check(large, make, out=out, again=again)
+        found |= zip(large, results, strict=True)
+    return [found[path] for path in paths]
 
 
 def check_on_processes(
@@ -111,12 +107,9 @@ def check_on_processes(
         raise CheckerError(f"Results cannot be written: {refused(error)}.") from error
 
 
-def _check_small(
-    out: Path | None, again: bool, runs: Sequence[tuple[int, Path]]
-) -> list[tuple[int, RunResult]]:
-    """Judge small runs one after another; return each result with the number of its run."""
-    results = check_runs([path for _, path in runs], out=out, again=again)
-    return [(n, result) for (n, _), result in zip(runs, results, strict=True)]
+def _check_small(out: Path | None, again: bool, paths: Sequence[Path]) -> dict[Path, RunResult]:
+    """Judge small runs one after another; return each result by the folder of its run."""
+    return dict(zip(paths, check_runs(paths, out=out, again=again), strict=True))
 
 
 class StagedExecutor:
@@ -127,7 +120,7 @@ class StagedExecutor:
         self._runs = runs
         self._shared: Path | None = None
 
-    def judged(self) -> Iterator[tuple[int, Judged]]:
+    def judged(self) -> Iterator[tuple[int, GroupResult]]:
         """Judge all groups; yield each result with its run's number, by run and partition."""
         shared = OwnedFolder(_SHARED)
         self._shared = shared.path
@@ -137,7 +130,7 @@ class StagedExecutor:
             self._shared = None
             shared.close()
 
-    def _judged(self) -> Iterator[tuple[int, Judged]]:
+    def _judged(self) -> Iterator[tuple[int, GroupResult]]:
         in_parts = dict(self._workers.map(_into_tables, self._large_histories()))
         work = [
             source
@@ -162,7 +155,9 @@ class StagedExecutor:
             if source.kind == "history" and source.size > LARGE_HISTORY_BYTES
         ]
 
-    def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:
+    def _groups(
+        self, work: Sequence[Source], only: Set[Key] | None
+    ) -> dict[Key, GroupResult | None]:
         """Return the judged groups of these sources; None for each that must be judged again by all
         of its reads, as the groups in `only` are."""
         read = ReadSources(self._runs, self._shared, only)

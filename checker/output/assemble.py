@@ -20,7 +20,7 @@ from checker.output.sentence import Judgement, sentence, untouched
 from harness.formats.history import GROUP_PREFIX
 
 
-class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
+class GroupResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of judging one group: a partition, or the run as a whole. Problems make the
     verdict unknown, notes do not. `faults`: the faults of the schedule that took effect between
     acknowledged sends, by number, for the whole run only. `damaged`: the evidence was changed after
@@ -36,7 +36,7 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass
-class Collected:
+class RunFindings:
     """The results of all groups of one run (its partitions and itself), added up one by one."""
 
     meta: RunMeta
@@ -49,7 +49,7 @@ class Collected:
     losses: dict[str, LossCount] = field(default_factory=dict)
     """The losses of each partition that has records which must be kept."""
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: GroupResult) -> None:
         """Add the result of one more group."""
         self.findings += [(judged.partition, found) for found in judged.findings]
         self.problems += judged.problems
@@ -72,7 +72,7 @@ class Collected:
 
 
 def assemble(
-    run: Collected, origins: Mapping[int, Origin], measures: Mapping[str, Any]
+    run: RunFindings, origins: Mapping[int, Origin], measures: Mapping[str, Any]
 ) -> RunResult:
     """Return the result of one run; `origins` are the sends of values found in other partitions."""
     known = Findings(run.meta, run.findings, origins)
@@ -113,7 +113,7 @@ def assemble(
     )
 
 
-def _has_groups(run: Collected) -> bool:
+def _has_groups(run: RunFindings) -> bool:
     """Return whether the promise tells of groups, or anything of one was examined."""
     own = (found for _, found in run.findings if found.property in OF_GROUPS)
     named = any(partition.startswith(GROUP_PREFIX) for partition, _ in run.findings)

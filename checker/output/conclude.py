@@ -17,13 +17,13 @@ from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
 from checker.output import measures
 from checker.output.around_faults import around_faults, in_short
-from checker.output.assemble import Collected, assemble
+from checker.output.assemble import RunFindings, assemble
 from checker.output.curves import curve_tables, curves_in_short
 from node.formats.files import write_whole
 
 
 @dataclass(frozen=True)
-class Concluded:
+class RunOutput:
     """The result of a run, and its tables of curves and findings by name."""
 
     result: RunResult
@@ -36,15 +36,15 @@ class Concluded:
 
 
 def conclude(
-    run: Collected,
+    run: RunFindings,
     origins: Mapping[int, Origin],
     counted: measures.Measured | None,
     injected: Sequence[InjectedFault],
-) -> Concluded:
+) -> RunOutput:
     """Make the result and the tables of one run from its findings and counts. If nothing was
     `counted`, there are no tables, and of the measures only the number of faults."""
     if counted is None:
-        return Concluded(assemble(run, origins, {"faults": len(run.faults)}))
+        return RunOutput(assemble(run, origins, {"faults": len(run.faults)}))
     made = {
         **curve_tables(run.meta, run.curves),
         "around_faults": around_faults(run.meta, counted, injected),
@@ -55,7 +55,7 @@ def conclude(
         "around_faults": in_short(made["around_faults"]),
     }
     result = assemble(run, origins, summary)
-    return Concluded(result, {**made, **finding_tables(result)})
+    return RunOutput(result, {**made, **finding_tables(result)})
 
 
 def finding_tables(result: RunResult) -> dict[str, pa.Table]:

@@ -33,7 +33,7 @@ from checker.formats.anomalies import KINDS, LIVENESS, LOST_WRITES
 from checker.formats.verdict import Anomaly
 from checker.ingest.lines import Problems
 from checker.ingest.read_run_files import read_meta
-from checker.output.assemble import Collected, assemble
+from checker.output.assemble import RunFindings, assemble
 from tests.support.checker import histories, life_histories, log_histories
 from tests.support.checker.agreed import EXERCISE
 from tests.support.checker.corruption import CORRUPTIONS
@@ -145,7 +145,7 @@ def _excused(anomalies: Iterable[Anomaly]) -> Counter[str]:
 
 def _whole(known: Known) -> None:
     """Everything the checker says of a history."""
-    collected = Collected(known.about)
+    collected = RunFindings(known.about)
     for group in known.groups:
         collected.add(judge.judge_group(group))
     values = collected.unknown_values()

@@ -26,7 +26,7 @@ from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.row_group import whole
 from checker.output import measures
-from checker.output.conclude import Concluded
+from checker.output.conclude import RunOutput
 from harness.formats.run_info import Phases
 from harness.runs.run_paths import run_folders
 from node.formats.errors import UsageError
@@ -104,7 +104,7 @@ def test_only_runs_that_changed_are_judged_again(
     judged: list[str] = []
     really = plan.judge
 
-    def watched(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[Concluded]:
+    def watched(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[RunOutput]:
         judged.extend(run.folder.name for run in runs)
         return really(runs, make)
 
