@@ -26,7 +26,7 @@ from node.core.protocol import protocol as protocol_of
 
 Engine = Literal["mixed", "scenarios", "grammar"]
 """The generator that draws the schedules of a simulated search."""
-MIXTURE_VERSION: Final = 3000
+MIXTURE_VERSION: Final = 3001
 """The version of the mixture; under another one a seed draws another schedule."""
 CORPUS_SEED: Final = 1000
 """The seed whose schedules the numbers in the corpus name."""

@@ -139,36 +139,34 @@ def _lasting(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedul
 def _without(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
     """Leave one fault out."""
     at = _any(rng, schedule)
-    return schedule if at < 0 else replace(schedule, faults=_but(schedule, at))
-
-
-def _but(schedule: Schedule, at: int) -> tuple[Fault, ...]:
-    return (*schedule.faults[:at], *schedule.faults[at + 1 :])
+    kept = (*schedule.faults[:at], *schedule.faults[at + 1 :]) if at >= 0 else ()
+    return replace(schedule, faults=kept)
 
 
 def _spliced(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
-    """Add some faults of the other schedule, with their order and distance, at one of the times
-    of this one."""
-    taken = [fault for fault in other.faults if not fault.name and not fault.undoes]
-    taken = [fault for fault in taken if fault.after is None or not fault.after.since]
-    if not taken:
-        return schedule
-    first = rng.randrange(len(taken))
-    taken = taken[first : first + rng.choice((1, 2, 3))]
+    """Add the first faults of the other schedule, at one of the times of this one; they still wait
+    for one another."""
     begins = [fault.at_ms for fault in schedule.faults if fault.at_ms is not None]
-    late_ms = rng.choice((*begins, 0)) - min(
-        (f.at_ms for f in taken if f.at_ms is not None), default=0
-    )
-    timed = [
-        fault if fault.at_ms is None else replace(fault, at_ms=max(0, fault.at_ms + late_ms))
-        for fault in taken
-    ]
-    whole = (*schedule.faults, *timed)[:MOST_FAULTS]
-    ends_ms = max((fault.at_ms or 0) + rng.choice(_TAILS_MS) for fault in whole)
+    late_ms = rng.choice((*begins, 0))
+    taken = [_also(fault, late_ms) for fault in other.faults[: rng.choice((1, 2, 3, 4))]]
+    whole = (*schedule.faults, *taken)[:MOST_FAULTS]
+    ends_ms = max(((f.at_ms or 0) + rng.choice(_TAILS_MS) for f in whole), default=0)
     lasts_ms = min(_LATEST_MS, max(schedule.workload.duration_ms, ends_ms))
-    return replace(
-        schedule, faults=whole, workload=replace(schedule.workload, duration_ms=lasts_ms)
-    )
+    workload = replace(schedule.workload, duration_ms=lasts_ms)
+    return replace(schedule, faults=whole, workload=workload)
+
+
+def _also(fault: Fault, late_ms: int) -> Fault:
+    """Return a fault of another schedule, later by `late_ms`, with names of its own."""
+    changed: dict[str, object] = {}
+    for field in ("name", "of"):
+        if name := getattr(fault, field, ""):
+            changed[field] = f"also-{name}"
+    if fault.at_ms is not None:
+        changed["at_ms"] = fault.at_ms + late_ms
+    if fault.after is not None and fault.after.since:
+        changed["after"] = replace(fault.after, since=f"also-{fault.after.since}")
+    return replace(fault, **changed)
 
 
 def _optioned(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
