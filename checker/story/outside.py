@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from checker.checks.findings import listing
-from checker.formats.anomalies import LIVENESS
+from checker.formats.anomalies import LIVENESS, LOST_WRITES
 from checker.formats.story import Span, StoryStep
 from checker.formats.verdict import Anomaly
 from checker.story.evidence import ActiveFault, PartitionEvidence, RecordsRead, Sent
@@ -164,6 +164,22 @@ def reads_at(
         yield StoryStep(t_us=seen.t_us, text=text, kind=READ, node=seen.node), is_own
 
 
+def passed_over(known: PartitionEvidence, at: int, since_us: int) -> StoryStep | None:
+    """Return the first read after `since_us` that goes on behind the offset `at` where its client,
+    or the same answer, had all before it; None if there is none."""
+    last: dict[str, RecordsRead] = {}
+    for seen in known.seen:
+        before = last.get(seen.client)
+        last[seen.client] = seen
+        if before is None or seen.t_us < since_us:
+            continue
+        end = before.offset + before.count
+        if end <= at < seen.offset and (end == at or before.op == seen.op):
+            text = f"{seen.client} reads offset {seen.offset:,} after offset {end - 1:,}."
+            return StoryStep(t_us=seen.t_us, text=text, kind=READ, node=seen.node, breaks="gone")
+    return None
+
+
 def without_record(known: PartitionEvidence, finding: Anomaly) -> list[tuple[StoryStep, bool]]:
     """Return the steps of a story about no record, such as the last acknowledgement; each with
     whether a shortened story leaves it out."""
@@ -245,6 +261,9 @@ def told(known: PartitionEvidence, finding: Anomaly) -> tuple[ToldSteps, RecordS
     steps = [*_of_record(known, led_by, own, seen), *_exits(known)]
     steps.sort(key=lambda s: s.t_us)
     gone = next((s for s in steps if s.breaks and s.t_us >= own.t_us), None)
+    if gone is None and finding.property == LOST_WRITES:
+        gone = passed_over(known, finding.offset, own.t_us)
+        steps = sorted([*steps, *([gone] if gone else [])], key=lambda s: s.t_us)
     last_us = gone.t_us if gone is not None else max(s.t_us for s in steps)
     without = later_leader(known, led_by, own, finding.offset)
     steps += _leaders(known, led_by, without, own.t_us)

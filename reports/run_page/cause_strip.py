@@ -34,7 +34,7 @@ class Strip:
 
 
 def strip(folder: RunFolder) -> Strip | None:
-    """Return the strip of the story; None if there is no story, or nothing to draw."""
+    """Return the strip of the story; None if there is no story, or it is one moment."""
     story = folder.story
     if story is None or not story.steps:
         return None
@@ -42,6 +42,8 @@ def strip(folder: RunFolder) -> Strip | None:
         t for x in story.spans for t in (x.from_us, x.until_us)
     ]
     low, high = min(s.t_us for s in story.steps), max(s.t_us for s in story.steps)
+    if low == high:
+        return None
     pad = max(1_000, (high - low) // 20)
     axis = svg.Axis(max(min(times), low - pad), min(max(times), high + pad) or 1, folder.zero_us)
     rows = [

@@ -99,12 +99,12 @@ def headline(folder: RunFolder) -> str:
     if found.name in _STUCK:
         when = f" from {at_s} on" if at_s else ""
         return f"{found.partition or 'The cluster'} {_STUCK[found.name]}{when}"
-    when = f", {'lost' if found.name in _LOST else 'seen'} at {at_s}" if at_s else ""
+    when = f" at {at_s}" if at_s else ""
     number, of = _counted(folder, found)
     what = of[number != 1]
     where = f"{'; first' if number > 1 else ''} in {found.partition}" if found.partition else ""
     at = f" at offset {found.offset:,}" if found.offset >= 0 and where else ""
-    said = f"{number:,} {what}{where}{at}{when}"
+    said = f"{number:,} {what}{when}{where}{at}"
     return said if len(said.split()) <= MOST_WORDS else f"{number:,} {what}{when}"
 
 
@@ -222,6 +222,8 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
         return [HeadLine("Fault", f"{made}{when}: {_named(folder, shown)}.")]
     if made:
         return [HeadLine("Fault", made.rstrip())]
+    if folder.info.source:
+        return [HeadLine("Fault", "Not known: a history alone does not say.")]
     first_us = min((s.t_us for s in folder.steps), default=0)
     earlier = [f for f in folder.faults if f.took_effect and f.start_us <= first_us][-1:]
     last = "".join(f"; the last one before: {f.title(folder.zero_us)}" for f in earlier)

@@ -66,5 +66,5 @@ def test_a_settled_record_that_comes_back(tmp_path: Path) -> None:
         ("settled", "m1", "ack ok"),
         ("delivered", "m2", "delivery 2"),
     ]
-    assert "1 settled record delivered again in log-0 at offset 0, 2.50 s" in page.blocks
+    assert "1 settled record delivered again at 2.50 s in log-0 at offset 0" in page.blocks
     assert "m1 delivery 1 (0.012 s), m1 ack ok (0.030 s), m2 delivery 2 (2.502 s)." in page.blocks
