@@ -121,7 +121,8 @@ class Nats(adapter.Adapter):
         # What was appended meanwhile may be there although the one before it was not yet.
         got = [*takewhile(lambda answer: "Status" not in (answer.headers or {}), answers)]
         found = [(int((a.headers or {})["Nats-Sequence"]) - 1, a.data) for a in got]
-        return LogSlice(found, offset + len(got) if len(got) < len(asked) else -1)
+        is_end = len(got) < len(asked) and (got or not offset)  # Else the log may end before it.
+        return LogSlice(found, offset + len(got) if is_end else -1)
 
     def join(self, connection: Client, group: str, member: str, partitions: Sequence[str]) -> Any:
         return connection, partitions

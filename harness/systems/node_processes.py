@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import signal
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -26,7 +27,11 @@ EndedBy = Literal["kill", "stop", "itself", "outside"]
 
 REAP_TIMEOUT_S: Final = 10.0
 LAST_LINES: Final = 5
-_LAST_BYTES: Final = 1024
+_LAST_BYTES: Final = 8192
+_LONGEST_LINE: Final = 300
+_REPORTS_ERROR: Final = re.compile(
+    r"\b(ERR(OR)?|CRIT(ICAL)?|FTL|FATAL|PANIC|panic|fatal error|Traceback|Assertion|\w+Exception)\b"
+)
 
 
 class NodeProcess:
@@ -326,11 +331,14 @@ class NodeProcesses(Generic[Running]):
 
 
 def last_lines(output: Path) -> str:
-    """Return the last lines of a process's output, in one line; "" if it printed nothing."""
+    """Return the last line of a process's output, after the last ones that report an error, or else
+    after those before it; in one line, "" if it printed nothing."""
     with contextlib.suppress(OSError), output.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
         lines = file.read().decode(errors="replace").strip().splitlines()
-        return " / ".join(line.strip() for line in lines[-LAST_LINES:])
+        errors = [line for line in lines[:-1] if _REPORTS_ERROR.search(line)]
+        chosen = (errors or lines[:-1])[1 - LAST_LINES :] + lines[-1:]
+        return " / ".join(line.strip()[:_LONGEST_LINE] for line in chosen)
     return ""
 
 

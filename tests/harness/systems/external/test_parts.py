@@ -402,6 +402,15 @@ def test_a_dump_that_makes_no_sense_is_a_problem(found: Any, sentence: str) -> N
     assert [(line.partition, line.count) for line in lines] == [("", 0)]
 
 
+def test_an_ended_node_is_quoted_by_its_errors(tmp_path: Path) -> None:
+    calm = [f"{n} [INF] connection closed: Read Error" for n in range(9)]
+    log = tmp_path / "n1.txt"
+    log.write_text("\n".join(calm))
+    assert last_lines(log) == " / ".join(calm[-5:])
+    log.write_text("\n".join([*calm, "[ERROR] no disk", *calm, "java.io.IOException: gone", *calm]))
+    assert last_lines(log) == f"[ERROR] no disk / java.io.IOException: gone / {calm[-1]}"
+
+
 # -- probe
 
 
@@ -572,7 +581,7 @@ MOST_LINES = {
     "RabbitMQ": 160,
     "Liftbridge": 160,
     "Kafka": 150,
-    "Nats": 239,
+    "Nats": 240,
     "Etcd": 140,
     "Redis": 137,
     "RedisStreams": 145,
