@@ -9,7 +9,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -22,7 +21,6 @@ from harness.systems import registry
 from harness.systems.adapter import Adapter, Node, Roles, Setting
 from harness.systems.disks import UserDisks
 from harness.systems.external import guardian, load, processes, several
-from harness.systems.external.links import enter_for
 from harness.systems.external.logs import log_lines
 from harness.systems.external.membership import MemberChanges
 from harness.systems.external.probe import Probe, _Memory
@@ -32,10 +30,8 @@ from harness.systems.external.system import ExternalSystem
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
 from harness.systems.node_processes import ExpectedExits, last_lines
-from nemesis.formats.schedule import Cluster, Schedule
-from nemesis.links import namespaces
+from nemesis.formats.schedule import Schedule
 from nemesis.strace import Tracers
-from nemesis.targets import resolve
 from nemesis.view import ClusterView
 from nemesis.world import DiskDamage, DiskFails
 from node.formats import trace
@@ -452,50 +448,6 @@ def test_a_probe_may_be_async(prefix: str, tmp_path: Path) -> None:
     made.start()
     until(lambda: any(event["event"] == trace.ROLE for event in made.events()))
     made.close()
-
-
-def test_nodes_without_a_leader_say_that_they_are_ready(tmp_path: Path) -> None:
-    class Equals(trial_adapters.Trial):
-        def ready(self, me: Node) -> bool:
-            return me.name in ready
-
-    nodes = {name: Node(name, Path(), {}, {}) for name in ("n1", "n2", "n3")}
-    ready, running, view = {"n2"}, dict.fromkeys(nodes, 1), ClusterView()
-    adapter = Equals({"broken": "", "speed": ""})
-    of = (adapter, nodes, lambda: tuple(nodes), ("log-0",), running.__getitem__)
-    made, view.leaderless = Probe(*of, tmp_path / "probe.txt"), True
-
-    def found(*roles: str, busy: tuple[str, ...] = ()) -> list[str]:
-        for node in nodes.values():
-            made._ask_ready(node, 1)
-        for event in made.events():
-            view.observe(event)
-        asked = (view, Cluster(), Random(1), nodes)
-        return [" ".join(resolve(f"{r}:log-0", *asked, busy=busy).nodes) for r in roles]
-
-    assert found("leader", "isr", "lagging", "followers") == ["n2", "n2", "n1", ""]
-    assert found("another-follower", busy=("n1", "n2")) == ["n3"]
-    ready.update(nodes)
-    assert found("isr", "followers", "lagging") == ["n1 n2 n3", "n2 n3", ""]
-    assert (made.names_in_sync, view.leader_epoch("log-0")) == (True, -1)
-    running["n3"] = 2
-    assert found("isr") == ["n1 n2"], "its new process has not said so yet"
-
-
-class OnKernelLinks(trial_adapters.Trial):
-    links_needed = "kernel"
-
-
-def test_a_system_that_needs_kernel_links_gets_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    entered, name = [], f"{__name__}:OnKernelLinks"
-    monkeypatch.setattr(namespaces, "enter", lambda: entered.append("entered"))
-    enter_for(["no-such-system", "tests.support.trial_adapters:Trial"])
-    assert not entered
-    enter_for([name])
-    assert entered
-    assert registry.find(name).link_forms == ("kernel", "none")
-    with pytest.raises(UsageError, match="it can only be kernel, none"):
-        registry.find(name).link_form("proxy")
 
 
 def test_a_version_is_read_in_the_name_of_a_file(tmp_path: Path) -> None:
