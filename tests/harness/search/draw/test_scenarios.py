@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from msgspec import structs
 
 from harness.search.draw import generator
 from harness.search.draw.choice_source import RandomChoices
@@ -29,7 +28,7 @@ from harness.search.draw.wide_scenarios import (
     power_below_min_isr,
 )
 from harness.sim.run import simulate
-from nemesis.faults import ClockRate, Link
+from nemesis.faults import Link
 from nemesis.formats.schedule import Schedule, check
 from node.core.protocol import LeaderBy
 
@@ -92,36 +91,6 @@ def test_schedules_of_each_dimension_can_be_carried_out(
         plain += schedule == _plain(number, protocol, monkeypatch)
     # A move of all copies, or the loss of what is not synced, may have nothing to change.
     assert plain < 10
-
-
-def test_late_dimensions_are_on_in_some_schedules_and_change_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    numbers = range(200)
-    found = [generator.draw_schedule(RandomChoices(random.Random(n)), "kafka") for n in numbers]
-    monkeypatch.setattr(generator, "draw_late", lambda choose, schedule, always: schedule)
-    plain = [generator.draw_schedule(RandomChoices(random.Random(n)), "kafka") for n in numbers]
-    used = {
-        "heads deleted": sum(schedule.cluster.retention_records > 0 for schedule in found),
-        "sizes": sum(
-            a.workload.batch_most != b.workload.batch_most
-            for a, b in zip(found, plain, strict=True)
-        ),
-        "idempotent": sum(schedule.workload.idempotent for schedule in found),
-        "short answers": sum(schedule.cluster.fetch_max_bytes < 1000 for schedule in found),
-        "clock rates": sum(any(isinstance(f, ClockRate) for f in s.faults) for s in found),
-    }
-    assert all(used.values()), used
-    assert 2 * max(used.values()) < len(numbers)
-    assert {schedule.cluster.retention_records for schedule in found} == {0, 1, 2, 5}
-    for schedule, without in zip(found, plain, strict=True):
-        if schedule.faults == without.faults and not schedule.workload.idempotent:
-            late = ("retention_records", "fetch_max_bytes")
-            changed = {name: getattr(schedule.cluster, name) for name in late}
-            kept = structs.replace(without.cluster, **changed)
-            sizes = {name: getattr(schedule.workload, name) for name in ("batch", "batch_most")}
-            writes = structs.replace(without.workload, **sizes)
-            assert structs.replace(without, cluster=kept, workload=writes) == schedule
 
 
 @pytest.mark.parametrize("name", [each.name for each in LATE_DIMENSIONS])
