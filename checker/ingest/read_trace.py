@@ -22,40 +22,18 @@ from checker.ingest import tables
 from checker.ingest.lines import Line
 from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
 from node.formats import trace
-from node.formats.bounds import Number, Offset, Time
+from node.formats.bounds import Number, Time
+from node.formats.event_text import Event
 from node.formats.json_input import JsonReader, Unreadable, WrongForm
 from node.formats.trace import TraceEvent
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event with the fields that checks and the table use; others are only for people."""
+class _Event(Event, frozen=True, kw_only=True):
+    """An event as it stands in a file."""
 
     t_us: Time
-    event: str
     incarnation: Number = -1
     seq: Number = -1
-    partition: str | None = None
-    role: str = ""
-    leader: str | None = None
-    leader_epoch: Number = -1
-    partition_epoch: Number = -1
-    leo: Offset = -1
-    hw: Offset = -1
-    base_offset: Offset = -1
-    batch_end: Offset = -1
-    from_leo: Offset = -1
-    start: Offset = -1
-    hash: str = ""
-    isr: tuple[str, ...] = ()
-    elr: tuple[str, ...] = ()
-    last_known_elr: tuple[str, ...] = ()
-    replicas: tuple[str, ...] = ()
-    removing: tuple[str, ...] = ()
-    state: str = ""
-    term: Number = -1
-    client: str = ""
-    acks: Number | None = None
-    broker: str = ""
     fenced: tuple[str, ...] = ()
 
 
@@ -208,7 +186,7 @@ def _facts(run: int, reader: _Reader) -> Iterator[Rows]:
         by_event.setdefault(event.event, []).append(event)
         numbers.setdefault(event.event, []).append(number)
     partitions = {*reader.into.meta.partitions, ""}
-    partitions.update(e.partition for _, e, _ in reader.rows if e.partition is not None)
+    partitions.update(e.partition for _, e, _ in reader.rows)
     plain: set[str] = set()
     for number, each in reader.plain:
         plain.add(each["event"])
@@ -232,7 +210,7 @@ def _facts(run: int, reader: _Reader) -> Iterator[Rows]:
             yield rows(
                 kind,
                 run,
-                [partition or "" for partition in map(field("partition"), events)],
+                [*map(field("partition"), events)],
                 node=reader.node,
                 line=numbers[name],
                 **{of: _column(events, of, field) for of in kind.columns if of not in _OF_FILE},
