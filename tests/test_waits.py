@@ -53,10 +53,12 @@ MAY_WAIT = {
     ("harness/systems/external/postgres_node.py", "run"): "a node lives as long as its server",
     ("harness/systems/external/several.py", "main"): "it lives as long as what it started",
     ("harness/systems/external/system.py", "_version"): "the future is done",
-    ("nemesis/disk/process.py", "_obey"): "a disk lives until the harness closes the pipe",
     ("nemesis/disk/server.py", "obey"): "a lock that is held for one request",
     ("node/runtime/template.py", "_fork_twice"): "the child of a fork, which ends at once",
-    ("nemesis/links/link_process.py", "obey"): "the caller has seen that there is something",
+    (
+        "node/runtime/requests.py",
+        "obey",
+    ): "there is something, or a disk lives until the pipe is closed",
     ("nemesis/links/tcp_proxy.py", "run"): "a proxy lives until the harness closes the pipe",
     ("nemesis/links/tcp_proxy.py", "_changed"): "the caller limits it",
 }

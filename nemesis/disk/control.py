@@ -6,12 +6,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import multiprocess
 
 from nemesis.disk import process
@@ -22,14 +20,13 @@ from node.formats import host_tools
 from node.formats.errors import FloodmarkError
 from node.runtime import children
 from node.runtime.children import Child
+from node.runtime.requests import Requests
 
 READY_S: Final = 30.0
 ORDER_S: Final = 60.0
 """How long an order may take: a power cut writes back all that was not synced."""
 END_S: Final = 10.0
 PROMPT_S: Final = 5.0
-_encoder: Final = msgspec.msgpack.Encoder()
-_answers: Final = msgspec.msgpack.Decoder(DiskAnswer)
 
 
 class DiskTooSlow(FloodmarkError):
@@ -60,7 +57,6 @@ class UserDisk:
         self._wrong: dict[int, DiskFails] = {}
         self._affected: dict[int, int] = {}
         self._last_number = 0
-        self._last_serial = 0
 
     @property
     def pid(self) -> int:
@@ -78,8 +74,7 @@ class UserDisk:
             return
         with contextlib.suppress(DiskTooSlow):
             try:
-                self._send(DiskOrder(what="count"))
-                self._answer("count", PROMPT_S)
+                self._order(DiskOrder(what="count"), PROMPT_S)
             except DiskTooSlow:
                 raise
             except FloodmarkError:
@@ -94,11 +89,11 @@ class UserDisk:
         self.end()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._pipe, far_end = multiprocess.Pipe()
+        self._requests = Requests[DiskAnswer](self._pipe, DiskAnswer)
         name = f"disk-{self.folder.name}"
         self._process = children.start(name, process.main, self._config, far_end)
         far_end.close()
-        self._last_serial = 0
-        ready = self._answer("start", READY_S)
+        ready = self._answer(None, "start", READY_S)
         if ready.error:
             self.end()
             raise FloodmarkError(f"there can be no disk in user space: {ready.error}")
@@ -114,8 +109,8 @@ class UserDisk:
                 self._order(DiskOrder(what="add", number=number, fails=one))
             except FloodmarkError:
                 # A disk that is only slow will carry it out all the same.
-                with contextlib.suppress(FloodmarkError):
-                    self._send(DiskOrder(what="remove", number=number))
+                with contextlib.suppress(OSError):
+                    self._requests.send(DiskOrder(what="remove", number=number))
                 raise
         self._wrong[number] = one
         return number
@@ -188,38 +183,24 @@ class UserDisk:
         self.end()
         return answer
 
-    def _order(self, order: DiskOrder) -> DiskAnswer:
+    def _order(self, order: DiskOrder, limit_s: float = ORDER_S) -> DiskAnswer:
         """Give an order and return the answer. Raises FloodmarkError."""
-        self._send(order)
-        answer = self._answer(order.what, ORDER_S)
+        answer = self._answer(order, order.what, limit_s)
         if answer.error:
             raise FloodmarkError(f"the disk of {self.folder.name}: {answer.error}")
         return answer
 
-    def _send(self, order: DiskOrder) -> None:
-        self._last_serial += 1
-        order = msgspec.structs.replace(order, serial=self._last_serial)
+    def _answer(self, order: DiskOrder | None, what: str, limit_s: float) -> DiskAnswer:
+        """Give an order, if there is one, and wait for an answer. Raises FloodmarkError."""
+        of = f"the disk of {self.folder.name}"
         try:
-            self._pipe.send_bytes(_encoder.encode(order))
-        except OSError:
-            raise FloodmarkError(self._gone()) from None
-
-    def _answer(self, what: str, limit_s: float) -> DiskAnswer:
-        """Return the answer to the last order. Late answers to earlier ones are skipped."""
-        deadline = time.monotonic() + limit_s
-        try:
-            while self._pipe.poll(max(0.0, deadline - time.monotonic())):
-                answer = _answers.decode(self._pipe.recv_bytes())
-                if answer.serial == self._last_serial:
-                    return answer
+            if order is not None:
+                self._requests.send(order)
+            return self._requests.answer(limit_s)
+        except TimeoutError:
+            raise DiskTooSlow(f"{of} did not answer within {limit_s:g} s ({what})") from None
         except (EOFError, OSError):
-            raise FloodmarkError(self._gone()) from None
-        raise DiskTooSlow(
-            f"the disk of {self.folder.name} did not answer within {limit_s:g} s ({what})"
-        )
-
-    def _gone(self) -> str:
-        return f"the disk of {self.folder.name} has ended (see {self._config.output})"
+            raise FloodmarkError(f"{of} has ended (see {self._config.output})") from None
 
 
 def why_impossible() -> str:
@@ -233,9 +214,9 @@ def _why_impossible(_device: Path) -> str:
     child = children.start("disk-probe", process.probe, os.getpid(), far)
     far.close()
     try:
-        if not near.poll(READY_S):
-            return f"there can be no disk in user space: no answer within {READY_S:g} s"
-        error = _answers.decode(near.recv_bytes()).error
+        error = Requests[DiskAnswer](near, DiskAnswer).answer(READY_S).error
+    except TimeoutError:
+        error = f"no answer within {READY_S:g} s"
     except (EOFError, OSError):
         error = "the process that was to mount one has ended"
     finally:

@@ -46,7 +46,7 @@ class Misbehaviours:
 
 
 class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """An order to the process of a disk; `serial` numbers its orders.
+    """An order to the process of a disk.
 
     * `add`: put the fault `fails` in force. `remove`: end the fault `number`. `count`: answer how
       many requests the fault `number` has affected so far.
@@ -57,7 +57,6 @@ class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
       from outside. `sync`: sync all written data."""
 
     what: Literal["add", "remove", "cut", "tear", "copy", "refresh", "count", "sync"]
-    serial: int = 0
     fails: DiskFails | None = None
     number: int = 0
     keep: float = 0.0
@@ -68,11 +67,10 @@ class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiskAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to the order with that `serial`, or (0) that the disk is ready; after an `error`
-    the order had no effect. `before` and `after` count unsynced bytes, `affected` requests or lost
+    """The answer to an order; the first one says that the disk is ready. After an `error` the order
+    had no effect. `before` and `after` count unsynced bytes, `affected` requests or lost
     changes, `words` describe torn data."""
 
-    serial: int = 0
     before: int = 0
     after: int = 0
     affected: int = 0

@@ -21,6 +21,7 @@ from nemesis.disk.mount import CannotMount, enter_own_namespaces, mount
 from nemesis.disk.server import DiskServer
 from nemesis.disk.volume import Volume
 from node.runtime import children
+from node.runtime.requests import obey, say
 
 _SCHED_SETATTR: Final = 314
 """The number of the system call on x86-64; where it is none, nothing happens."""
@@ -28,8 +29,6 @@ _SCHED_ATTR: Final = struct.Struct("<IIQiIQQQ")
 """Size, policy (0: the usual one), flags, nice, priority, runtime, deadline, period."""
 _TURN_NS: Final = 100_000
 _THREAD_ENDED: Final = 70
-_encoder: Final = msgspec.msgpack.Encoder()
-_orders: Final = msgspec.msgpack.Decoder(DiskOrder)
 
 
 class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,12 +60,12 @@ def main(config: DiskConfig, pipe: Connection) -> None:
         volume = Volume(folder, Path(config.aside))
         server = DiskServer(volume, mount(folder), folder, write_through=config.write_through)
     except (CannotMount, OSError) as error:
-        pipe.send_bytes(_encoder.encode(DiskAnswer(error=str(error))))
+        say(pipe, DiskAnswer(error=str(error)))
         return
     threading.Thread(target=_obey, args=(server, pipe), daemon=True).start()
     if age_s := config.write_back_ms / 1000:
         threading.Thread(target=server.write_back, args=(age_s,), daemon=True).start()
-    pipe.send_bytes(_encoder.encode(DiskAnswer()))
+    say(pipe, DiskAnswer())
     server.serve()
 
 
@@ -77,9 +76,9 @@ def probe(parent_pid: int, pipe: Connection) -> None:
         enter_own_namespaces()
         mount(Path(gettempdir()))
     except CannotMount as error:
-        pipe.send_bytes(_encoder.encode(DiskAnswer(error=str(error))))
+        say(pipe, DiskAnswer(error=str(error)))
     else:
-        pipe.send_bytes(_encoder.encode(DiskAnswer()))
+        say(pipe, DiskAnswer())
 
 
 def end_with_each_thread() -> None:
@@ -103,13 +102,14 @@ def _ask_for_short_turns() -> None:
 
 
 def _obey(server: DiskServer, pipe: Connection) -> None:
-    """Carry out orders until one of them ends the disk."""
-    while True:
-        try:
-            order = _orders.decode(pipe.recv_bytes())
-            answer = msgspec.structs.replace(server.obey(order), serial=order.serial)
-            pipe.send_bytes(_encoder.encode(answer))
-        except (EOFError, OSError):
-            os._exit(0)
-        if order.what in ("cut", "tear"):
-            os._exit(0)
+    """Carry out orders until one of them ends the disk, or the harness is gone."""
+    last = False
+
+    def carry_out(order: DiskOrder) -> DiskAnswer:
+        nonlocal last
+        last = order.what in ("cut", "tear")
+        return server.obey(order)
+
+    while obey(pipe, DiskOrder, carry_out, DiskAnswer) and not last:
+        pass
+    os._exit(0)

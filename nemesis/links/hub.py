@@ -28,13 +28,14 @@ import zmq
 
 from nemesis.formats.message_log import Fate, MessageSampler
 from nemesis.links.hub_control import HubConfig, HubStats
-from nemesis.links.link_process import AddRule, GetStats, LinkAnswer, Pipe, RemoveRule, obey
+from nemesis.links.link_process import AddRule, GetStats, LinkAnswer, RemoveRule
 from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import Counts
 from node.formats import wire
 from node.formats.errors import FloodmarkError, WireError
 from node.formats.host_errors import reason
 from node.runtime.children import settle_in
+from node.runtime.requests import Pipe, obey
 from node.runtime.sockets import MAX_FRAMES, MORE, NOW, Context, Socket, bind_pull, connect_push
 
 QUEUE_MESSAGES: Final = 1000
@@ -81,7 +82,9 @@ class Hub:
         while True:
             ready = dict(self._poller.poll(self._patience_ms()))
             self._flush(_now_us())
-            if self._pipe.fileno() in ready and not obey(self._pipe, _Command, self._answer):
+            if self._pipe.fileno() in ready and not obey(
+                self._pipe, _Command, self._answer, LinkAnswer
+            ):
                 break
             if self._inbox in ready:
                 self._drain()

@@ -3,7 +3,6 @@ through a pipe, and their answers."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar
 
@@ -14,16 +13,14 @@ from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
 from node.runtime import children
 from node.runtime.reap import REAP_S
+from node.runtime.requests import Requests
 
 DEADLINE_S: Final = 10.0
 START_S: Final = 60.0
 """A busy machine takes its time to start a process."""
-_LOOK_S: Final = 0.1
 
 RuleNumber = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Stats = TypeVar("Stats")
-Pipe = Any
-"""An end of the pipe: a `multiprocess` connection."""
 
 
 class AddRule(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="add"):
@@ -70,10 +67,9 @@ class LinkProcess(Generic[Stats]):
         """Start `main(config, pipe)`, whose output is in `output_file`; `stats` is the type of its
         counts."""
         self._output_file = output_file
-        self._answers = msgspec.msgpack.Decoder(tuple[int, LinkAnswer[stats]])
-        self._last_serial = 0
         self._closed = False
         self._pipe, theirs = multiprocess.Pipe()
+        self._requests: Requests[LinkAnswer[Stats]] = Requests(self._pipe, LinkAnswer[stats])
         self.child = children.start(self.process, main, config, theirs)
         theirs.close()
 
@@ -113,11 +109,12 @@ class LinkProcess(Generic[Stats]):
     def ask(self, command: Any, limit_s: float = DEADLINE_S) -> LinkAnswer[Stats]:
         """Send a command, return its answer. Raises LinksGone, or FloodmarkError if it is
         refused."""
-        deadline = time.monotonic() + limit_s
-        self._last_serial += 1
         try:
-            self._pipe.send_bytes(msgspec.msgpack.encode((self._last_serial, command)))
-            answer = self._answer(command, deadline, limit_s)
+            answer = self._requests.ask(command, limit_s)
+        except TimeoutError:
+            if not isinstance(command, GetStats):
+                self.child.kill()
+            raise LinksGone(f"the {self.called} did not answer within {limit_s:g} s") from None
         except (OSError, EOFError):
             self.child.join(DEADLINE_S)
             raise self.why_gone() from None
@@ -125,36 +122,9 @@ class LinkProcess(Generic[Stats]):
             raise FloodmarkError(answer.error)
         return answer
 
-    def _answer(self, command: Any, deadline: float, limit_s: float) -> LinkAnswer[Stats]:
-        """Return the answer to the last command; late ones to earlier commands are skipped."""
-        while True:
-            while not self._pipe.poll(_LOOK_S):
-                if time.monotonic() > deadline:
-                    if not isinstance(command, GetStats):
-                        self.child.kill()
-                    raise LinksGone(f"the {self.called} did not answer within {limit_s:g} s")
-            serial, answer = self._answers.decode(self._pipe.recv_bytes())
-            if serial == self._last_serial:
-                return answer
-
     def why_gone(self) -> LinksGone:
         """Return the error that the process has ended by itself."""
         seen = f" (see {self._output_file})" if self._output_file else ""
         return LinksGone(
             f"the {self.called} ended by itself, with code {self.child.exitcode}{seen}"
         )
-
-
-def obey(pipe: Pipe, commands: Any, carry_out: Callable[[Any], LinkAnswer[Any]]) -> bool:
-    """Carry out the command that has come through the pipe, and answer it, in the process itself.
-    Return False if the harness has closed its end. `commands` is the type of all commands."""
-    try:
-        serial, raw = msgspec.msgpack.decode(pipe.recv_bytes(), type=tuple[int, msgspec.Raw])
-        try:
-            answer = carry_out(msgspec.msgpack.decode(raw, type=commands))
-        except (msgspec.MsgspecError, FloodmarkError) as error:
-            answer = LinkAnswer(error=str(error))
-        pipe.send_bytes(msgspec.msgpack.encode((serial, answer)))
-    except (OSError, EOFError):
-        return False
-    return True

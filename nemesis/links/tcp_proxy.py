@@ -22,13 +22,14 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from nemesis.links.dialers import Dialers
-from nemesis.links.link_process import AddRule, GetStats, LinkAnswer, Pipe, RemoveRule, obey
+from nemesis.links.link_process import AddRule, GetStats, LinkAnswer, RemoveRule
 from nemesis.links.tcp_connection import ConnectionEnd, ProxiedConnection
 from nemesis.links.tcp_control import Door, ProxyCommand, ProxyConfig, ProxyStats, SetProcesses
 from nemesis.links.tcp_rules import UNKNOWN, TcpRules
 from node.formats.errors import FloodmarkError
 from node.formats.host_errors import reason
 from node.runtime.children import settle_in
+from node.runtime.requests import Pipe, obey
 
 BACKLOG: Final = 512
 
@@ -169,7 +170,7 @@ class TcpProxy:
 
     def _obey(self) -> None:
         """Carry out one command and answer it; without a harness there is nothing to do."""
-        if not obey(self._pipe, ProxyCommand, self._answer):
+        if not obey(self._pipe, ProxyCommand, self._answer, LinkAnswer):
             self._stopped.set()
 
     def _answer(self, command: ProxyCommand) -> LinkAnswer[ProxyStats]:
