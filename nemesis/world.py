@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from nemesis.links.rule import Counts, LinkRule
+from nemesis.links.rule import LinkRule
 from node.core.turn import TurnStep
 from node.formats.errors import FloodmarkError
 
@@ -57,7 +57,9 @@ class ChangeOutcome(NamedTuple):
 
 class BreakAt(NamedTuple):
     """A breakpoint: a process stops `before` a step of the turn that emits the `nth` trace event
-    that matches (`event` "": of any name)."""
+    that matches (`event` "": of any name). It writes a trace event `break` with the number, and
+    does no more until the breakpoint is removed, or it is asked to end, or killed. One process of
+    the node stops there."""
 
     event: str
     match: Mapping[str, Any]
@@ -103,6 +105,22 @@ class CallFails(NamedTuple):
     errno: str = "EIO"
     delay_ms: int = 0
     nth: int = 1
+
+
+class DiskCopy(NamedTuple):
+    """A copy of a disk as it is when the copy is added. Its removal replaces the disk of the node,
+    which is down then, by the copy."""
+
+
+Lasting = LinkRule | BreakAt | DiskFails | DiskCopy | CallFails
+"""A thing that a world keeps in force, under a number, until it is removed."""
+_LASTING: Final[dict[type, str]] = {
+    LinkRule: "have its links fail",
+    BreakAt: "stop at a breakpoint",
+    DiskFails: "have its disks fail",
+    DiskCopy: "have its disks copied",
+    CallFails: "have its system calls fail",
+}
 
 
 class World:
@@ -152,53 +170,20 @@ class World:
         """Return whether the node's process is paused; False if it has none."""
         return False
 
-    def add_rule(self, rule: LinkRule) -> int:
-        """Put a link rule in force; return its number."""
-        raise _unable("have its links fail")
+    def add(self, node: str, what: Lasting) -> int:
+        """Put something in force on a node, also in its later processes ("": a rule of links);
+        return its number. If it raises, it had no effect."""
+        raise _unable(_LASTING[type(what)])
 
-    def remove_rule(self, number: int) -> Counts:
-        """End a link rule; return its effects."""
-        raise _unable("have its links fail")
-
-    def add_breakpoint(self, node: str, point: BreakAt) -> int:
-        """Arm `point` in the node's process, and in each later one until one has stopped at it;
-        return its number. A process that stops writes a trace event `break` with that number, and
-        does no more until the breakpoint is removed, or it is asked to end, or killed."""
-        raise _unable("stop at a breakpoint")
-
-    def remove_breakpoint(self, node: str, number: int) -> None:
-        """Disarm a breakpoint; a process that has stopped at it continues."""
-        raise _unable("stop at a breakpoint")
-
-    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        """Let the disk of the node fail in this way, in this process and in later ones; return the
-        number of the fault."""
-        raise _unable("have its disks fail")
-
-    def remove_disk_fault(self, node: str, number: int) -> int:
-        """End a fault of a disk; return how many writes failed, were late, or are lost by it."""
-        raise _unable("have its disks fail")
+    def remove(self, node: str, what: Lasting, number: int) -> Any:
+        """End what was put in force under this number; return its effect: the `Counts` of a rule,
+        how many writes or calls it affected, how many batches the old copy lost. If it raises, it
+        can be removed again."""
+        raise _unable(_LASTING[type(what)])
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
         """Damage the disk of a node that is down; return a description of the damage."""
         raise _unable("have its disks damaged")
-
-    def copy_disk(self, node: str) -> int:
-        """Keep a copy of the disk of the node as it is now; return the number of the copy."""
-        raise _unable("have its disks copied")
-
-    def restore_disk(self, node: str, number: int) -> int:
-        """Replace the disk of a node that is down by the copy of that number; return how many
-        batches are lost by that."""
-        raise _unable("have its disks restored")
-
-    def add_call_fault(self, node: str, fault: CallFails) -> int:
-        """Let system calls of the node's process fail this way; return the fault's number."""
-        raise _unable("have its system calls fail")
-
-    def remove_call_fault(self, node: str, number: int) -> int:
-        """End a fault of system calls; return how many calls were affected."""
-        raise _unable("have its system calls fail")
 
     def shift_clock(self, node: str, by_ms: int) -> None:
         """Move the wall clock of the node's processes, later ones too, and no other clock."""

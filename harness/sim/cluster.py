@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from harness.clients.factory import ClientFactory
 from harness.formats.history import LogRun, Op
@@ -26,9 +26,18 @@ from harness.systems.floodmark.brokers import (
 from harness.systems.floodmark.replica_logs import log_lines
 from harness.systems.interface import ClusterUnderTest
 from nemesis.formats.schedule import Schedule
-from nemesis.links.rule import Counts, LinkRule
+from nemesis.links.rule import LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import BreakAt, Command, DiskDamage, DiskFails, World, refuse_shuffle
+from nemesis.world import (
+    BreakAt,
+    Command,
+    DiskCopy,
+    DiskDamage,
+    DiskFails,
+    Lasting,
+    World,
+    refuse_shuffle,
+)
 from node.core.image import PartitionRecord
 from node.core.replica import Replica
 from node.formats.errors import FloodmarkError
@@ -98,46 +107,39 @@ class SimWorld(World):
     def is_paused(self, node: str) -> bool:
         return self._nodes[node].paused
 
-    def add_rule(self, rule: LinkRule) -> int:
-        return self._network.add_rule(rule)
-
-    def remove_rule(self, number: int) -> Counts:
-        return self._network.remove_rule(number)
-
-    def add_breakpoint(self, node: str, point: BreakAt) -> int:
-        number = self._next_number()
-        self._nodes[node].arm(Breakpoint(number=number, **point._asdict()))
-        return number
-
-    def remove_breakpoint(self, node: str, number: int) -> None:
-        self._nodes[node].disarm(number)
-
-    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        if fault.what == "unreadable":
+    def add(self, node: str, what: Lasting) -> int:
+        if isinstance(what, LinkRule):
+            return self._network.add_rule(what)
+        if isinstance(what, DiskFails) and what.what == "unreadable":
             raise FloodmarkError("a simulated disk cannot be made unreadable; use --world real")
-        number = self._next_number()
-        self._nodes[node].disk.add_fault(number, fault)
+        self._last_number = number = self._last_number + 1
+        match what:
+            case BreakAt():
+                self._nodes[node].arm(Breakpoint(number=number, **what._asdict()))
+            case DiskFails():
+                self._nodes[node].disk.add_fault(number, what)
+            case DiskCopy():
+                self._nodes[node].disk.copy(number)
+            case _:
+                super().add(node, what)
         return number
 
-    def remove_disk_fault(self, node: str, number: int) -> int:
-        return self._nodes[node].disk.remove_fault(number)
+    def remove(self, node: str, what: Lasting, number: int) -> Any:
+        match what:
+            case LinkRule():
+                return self._network.remove_rule(number)
+            case BreakAt():
+                return self._nodes[node].disarm(number)
+            case DiskFails():
+                return self._nodes[node].disk.remove_fault(number)
+            case DiskCopy():
+                return self._nodes[node].disk.restore(number)
+        return super().remove(node, what, number)
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
         if damage.files:
             raise FloodmarkError("a simulated disk has no files to damage; use --world real")
         return self._nodes[node].disk.damage(damage)
-
-    def copy_disk(self, node: str) -> int:
-        number = self._next_number()
-        self._nodes[node].disk.copy(number)
-        return number
-
-    def restore_disk(self, node: str, number: int) -> int:
-        return self._nodes[node].disk.restore(number)
-
-    def _next_number(self) -> int:
-        self._last_number += 1
-        return self._last_number
 
     def set_clock_rate(self, node: str, percent: int) -> None:
         self._nodes[node].set_clock_rate(percent)

@@ -13,7 +13,7 @@ from harness.systems.node_processes import NodeProcesses
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.strace import Tracers
 from nemesis.wall_clocks import WallClocks
-from nemesis.world import CallFails, World, refuse_shuffle
+from nemesis.world import CallFails, Lasting, World, refuse_shuffle
 from node.formats.errors import FloodmarkError
 
 
@@ -81,26 +81,27 @@ class ProcessWorld(World):
     def is_paused(self, node: str) -> bool:
         return self._processes.is_paused(node)
 
-    def add_rule(self, rule: LinkRule) -> int:
-        return self._ruled().add(rule)
+    def add(self, node: str, what: Lasting) -> int:
+        """Put something in force. By strace, a node's present processes may end."""
+        if isinstance(what, LinkRule):
+            return self._ruled().add(what)
+        if isinstance(what, CallFails):
+            self._expect_exit(node, what)
+            return self._tracers.add(node, launcher.starter(), self._processes.pids(node), what)
+        return super().add(node, what)
 
-    def remove_rule(self, number: int) -> Counts:
-        return self._ruled().remove(number)
-
-    def add_call_fault(self, node: str, fault: CallFails) -> int:
-        """Attach strace to the node's present processes, which may end by it; return the fault's
-        number."""
-        self._expect_exit(node, fault)
-        return self._tracers.add(node, launcher.starter(), self._processes.pids(node), fault)
+    def remove(self, node: str, what: Lasting, number: int) -> Any:
+        if isinstance(what, LinkRule):
+            return self._ruled().remove(number)
+        if isinstance(what, CallFails):
+            affected = self._tracers.remove(number)
+            self._processes.notice_end(node)
+            return affected
+        return super().remove(node, what, number)
 
     def _expect_exit(self, node: str, fault: CallFails) -> None:
         """Expect that the node ends because of a fault of its system calls."""
         raise NotImplementedError
-
-    def remove_call_fault(self, node: str, number: int) -> int:
-        affected = self._tracers.remove(number)
-        self._processes.notice_end(node)
-        return affected
 
     def shift_clock(self, node: str, by_ms: int) -> None:
         """Move the wall clock of a node by libfaketime. Raises FloodmarkError without it."""

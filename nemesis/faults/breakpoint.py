@@ -25,7 +25,6 @@ from nemesis.faults.lasting import LastingFault
 from nemesis.faults.words import conditions, nth, target
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, wrong_event
 from nemesis.formats.fault import Fault
-from nemesis.links.rule import LinkRule
 from nemesis.processes import CannotAct
 from nemesis.world import BreakAt
 from node.core.turn import TurnStep
@@ -130,10 +129,9 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
         )
         return replace(drawn, event=spot.dice.weighted(events), match=match)
 
-    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
-        """Arm the breakpoint on a node."""
-        point = BreakAt(self.event, self.match, self.nth, TurnStep(self.before))
-        return site.world.add_breakpoint(node, point)
+    def lasting(self) -> BreakAt:
+        """Return the breakpoint."""
+        return BreakAt(self.event, self.match, self.nth, TurnStep(self.before))
 
     def stopped(self, node: str, site: Site) -> None:
         """Suspend or end the process that stands at the breakpoint, unless it only waits, or ended
@@ -146,10 +144,6 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
                     site.processes.kill(site.number, node)
                 case "power-cut":
                     site.processes.power_cut(site.number, node, lambda: 0.0)
-
-    def remove(self, site: Site, node: str, number: int) -> None:
-        """Disarm the breakpoint of a node; a process that waits there goes on."""
-        site.world.remove_breakpoint(node, number)
 
     def bring_back(self, site: Site, node: str) -> None:
         """Resume or start a node that stood there, unless another fault has done something to it

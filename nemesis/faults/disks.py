@@ -13,8 +13,7 @@ from nemesis.faults.kind import ONE_NODE, Consequence, Drawing, Loss, Site
 from nemesis.faults.lasting import LastingFault, start_if_ended
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
-from nemesis.links.rule import LinkRule
-from nemesis.world import DiskDamage, DiskFails
+from nemesis.world import DiskCopy, DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError
 
 _COLOUR: Final = "#6b5b95"
@@ -39,18 +38,6 @@ class _FailingDisk(LastingFault, frozen=True, kw_only=True):
     counted = "writes"
     consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
 
-    def fails(self) -> DiskFails:
-        """Return the failure of the disk."""
-        raise NotImplementedError
-
-    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
-        """Let one disk fail."""
-        return site.world.add_disk_fault(node, self.fails())
-
-    def remove(self, site: Site, node: str, number: int) -> int:
-        """End the failure of one disk; return how many writes it affected."""
-        return site.world.remove_disk_fault(node, number)
-
     def bring_back(self, site: Site, node: str) -> None:
         """Start a node that has stopped because of its disk."""
         start_if_ended(site, node)
@@ -66,7 +53,7 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
     plainer_kind = "kill"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(3,))
 
-    def fails(self) -> DiskFails:
+    def lasting(self) -> DiskFails:
         """Return the failure: each sync fails."""
         return DiskFails("error", written=self.written)
 
@@ -95,7 +82,7 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
     sentence = "Let each sync of {on} take {delay_ms} ms longer"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), delays_follower=(8,))
 
-    def fails(self) -> DiskFails:
+    def lasting(self) -> DiskFails:
         """Return the failure: each sync takes longer."""
         return DiskFails("slow", delay_ms=self.delay_ms)
 
@@ -116,7 +103,7 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
     plainer_kind = "kill"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(4,))
 
-    def fails(self) -> DiskFails:
+    def lasting(self) -> DiskFails:
         """Return the failure: writes that need more room fail."""
         return DiskFails("full-map" if self.limit == "map" else "full")
 
@@ -146,7 +133,7 @@ class ReadError(_FailingDisk, frozen=True, kw_only=True, tag="read-error"):
     sentence = "Let reads from the disk of {on} fail"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,))
 
-    def fails(self) -> DiskFails:
+    def lasting(self) -> DiskFails:
         """Return the failure: each read fails."""
         return DiskFails("unreadable")
 
@@ -162,17 +149,17 @@ class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
     loss = "unnoticed"
     drawing = Drawing(targets=ONE_NODE[:5], aliases=())
 
-    def fails(self) -> DiskFails:
+    def lasting(self) -> DiskFails:
         """Return the failure: each sync is confirmed and not done."""
         return DiskFails("lying")
 
-    def remove(self, site: Site, node: str, number: int) -> int:
+    def remove(self, site: Site, node: str, number: int) -> Any:
         """Cut the power, and let the disk sync again; return how many writes were lost."""
         if site.world.is_up(node):
             site.processes.power_cut(site.number, node, lambda: 1.0)
         else:
             site.world.power_cut(node, 1.0)
-        return site.world.remove_disk_fault(node, number)
+        return super().remove(site, node, number)
 
 
 class OldCopy(LastingFault, frozen=True, kw_only=True, tag="old-copy"):
@@ -192,15 +179,15 @@ class OldCopy(LastingFault, frozen=True, kw_only=True, tag="old-copy"):
     loss = "unnoticed"
     drawing = Drawing(targets=ONE_NODE[:5], aliases=())
 
-    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
-        """Copy one disk."""
-        return site.world.copy_disk(node)
+    def lasting(self) -> DiskCopy:
+        """Return the copy."""
+        return DiskCopy()
 
-    def remove(self, site: Site, node: str, number: int) -> int:
+    def remove(self, site: Site, node: str, number: int) -> Any:
         """Kill a node and restore the copy of its disk; return how many writes it lost by that."""
         if site.world.is_up(node):
             site.processes.kill(site.number, node)
-        return site.world.restore_disk(node, number)
+        return super().remove(site, node, number)
 
     def bring_back(self, site: Site, node: str) -> None:
         """Start the node on its old disk."""

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from nemesis.faults.kind import Effect, FaultKind, Healed, Injected, Site
-from nemesis.links.rule import LinkRule
 from nemesis.processes import CannotAct
+from nemesis.world import Lasting
 from node.formats.errors import FloodmarkError
 
-Place = tuple[str, LinkRule | None]
-"""A node; or "" and a rule of links."""
+Place = tuple[str, Lasting]
+"""A node, and what it is to have in force; or "" and a rule of links."""
 
 
 class LastingFault(FaultKind, frozen=True, kw_only=True):
@@ -26,19 +26,18 @@ class LastingFault(FaultKind, frozen=True, kw_only=True):
     counted: ClassVar[str] = ""
     """The field of a `FaultLine` that has the sum of what `remove` returned."""
 
+    def lasting(self) -> Lasting:
+        """Return what the fault puts in force."""
+        raise NotImplementedError
+
     def places(self, site: Site) -> Iterable[Place]:
         """Return the places at which the fault shall be in force: by default the nodes."""
-        return [(node, None) for node in site.nodes]
-
-    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
-        """Put the fault in force at one place; return the number that the world gave it. Raises
-        FloodmarkError if it has no effect there."""
-        raise NotImplementedError
+        return [(node, self.lasting()) for node in site.nodes]
 
     def remove(self, site: Site, node: str, number: int) -> Any:
         """End the fault at one place; return its effect. Raises CannotAct if nothing of it is left
         to undo there, another FloodmarkError if it is still in force."""
-        raise NotImplementedError
+        return site.world.remove(node, self.lasting(), number)
 
     def bring_back(self, site: Site, node: str) -> None:
         """Start or resume the process of a healed node, as far as that is up to this fault. Raises
@@ -58,11 +57,11 @@ class LastingFault(FaultKind, frozen=True, kw_only=True):
         held: dict[int, str] = {}
         refused = []
         places = [*self.places(site)]
-        for node, rule in places:
+        for node, what in places:
             try:
                 if node.startswith("c"):
                     raise CannotAct(f"{node} is a client: only its links can fail")
-                held[self.add(site, node, rule)] = node
+                held[site.world.add(node, what)] = node
             except FloodmarkError as error:
                 if self.whole:
                     for number, other in held.items():

@@ -85,18 +85,13 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
             )
         return [("", rule) for rule in rules]
 
-    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
-        """Put a rule in force; return its number."""
-        assert rule is not None
-        return site.world.add_rule(rule)
-
-    def remove(self, site: Site, node: str, number: int) -> Counts:
-        """End a rule; return the messages that it affected."""
-        return site.world.remove_rule(number)
+    def lasting(self) -> LinkRule:
+        """Return the rule for all links of the fault."""
+        return self.like()
 
     def in_force(self, site: Site, held: dict[int, str], places: Sequence[Place]) -> Injected:
         """Return the fault as injected, with the links of its rules."""
-        links = links_of(rule for _, rule in places if rule is not None)
+        links = links_of(rule for _, rule in places if isinstance(rule, LinkRule))
         nodes = site.nodes or tuple(sorted({node for link in links for node in link}))
         return Injected(nodes=nodes, links=links, held=held)
 

@@ -12,7 +12,6 @@ from nemesis.faults.kind import ONE_NODE, Drawing, Site
 from nemesis.faults.lasting import LastingFault, start_if_ended
 from nemesis.faults.words import nth, target
 from nemesis.formats.cluster_spec import Cluster, Workload
-from nemesis.links.rule import LinkRule
 from nemesis.world import CallFails
 
 Group = Literal["sync", "write", "read", "open"]
@@ -57,14 +56,9 @@ class Syscall(LastingFault, frozen=True, kw_only=True, tag="syscall"):
         if (self.action == "delay") != bool(self.delay_ms):
             yield "action delay needs delay_ms, and no other action takes it"
 
-    def add(self, site: Site, node: str, rule: LinkRule | None) -> int:
-        """Attach strace to the processes of a node."""
-        fails = CallFails(self.calls, self.action, self.errno, self.delay_ms, self.nth)
-        return site.world.add_call_fault(node, fails)
-
-    def remove(self, site: Site, node: str, number: int) -> int:
-        """Detach strace; return how many calls were affected."""
-        return site.world.remove_call_fault(node, number)
+    def lasting(self) -> CallFails:
+        """Return the failure of the calls."""
+        return CallFails(self.calls, self.action, self.errno, self.delay_ms, self.nth)
 
     def bring_back(self, site: Site, node: str) -> None:
         """Start a node that has ended because of it."""

@@ -11,7 +11,7 @@ from nemesis.faults.kind import Injected, Site
 from nemesis.formats.schedule import Cluster
 from nemesis.processes import Processes
 from nemesis.view import ClusterView
-from nemesis.world import World
+from nemesis.world import Lasting, World
 from node.formats.errors import FloodmarkError
 
 
@@ -35,7 +35,7 @@ class Refuses(World):
     def start(self, node: str) -> None:
         self.up.add(node)
 
-    def remove_disk_fault(self, node: str, number: int) -> int:
+    def remove(self, node: str, what: Lasting, number: int) -> int:
         self.faults.remove(number)
         return 0
 

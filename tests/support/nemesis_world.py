@@ -13,7 +13,16 @@ from nemesis.formats.schedule import Cluster, Fault, Operation, Schedule, Worklo
 from nemesis.injector import Injector
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import BreakAt, CallFails, Command, DiskDamage, DiskFails, World
+from nemesis.world import (
+    BreakAt,
+    CallFails,
+    Command,
+    DiskCopy,
+    DiskDamage,
+    DiskFails,
+    Lasting,
+    World,
+)
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
@@ -82,38 +91,43 @@ class RecordingWorld(World):
     def is_paused(self, node: str) -> bool:
         return node in self.paused
 
-    def add_rule(self, rule: LinkRule) -> int:
-        self._act("add_rule", f"{','.join(rule.senders)}>{','.join(rule.receivers)}")
+    def add(self, node: str, what: Lasting) -> int:
+        match what:
+            case LinkRule():
+                self._act("add_rule", f"{','.join(what.senders)}>{','.join(what.receivers)}")
+                self.rules[self.last_rule + 1] = what
+            case BreakAt():
+                self._act("add_breakpoint", node)
+                self.points[self.last_rule + 1] = node
+            case DiskFails():
+                self._act(f"add_disk_fault {what.what}", node)
+                self.disk_faults[self.last_rule + 1] = what
+            case DiskCopy():
+                self._act("copy_disk", node)
+            case CallFails():
+                self._act(f"add_call_fault {what.action}", node)
         self.last_rule += 1
-        self.rules[self.last_rule] = rule
         return self.last_rule
 
-    def remove_rule(self, number: int) -> Counts:
-        if "remove_rule" in self.broken:
-            raise FloodmarkError("the link hub has ended")
-        del self.rules[number]
-        self.log.append(f"{self.now_ms} remove_rule {number}")
-        return Counts(matched=10 * number, dropped=number, delayed=2, held=1)
-
-    def add_breakpoint(self, node: str, point: BreakAt) -> int:
-        self._act("add_breakpoint", node)
-        self.last_rule += 1
-        self.points[self.last_rule] = node
-        return self.last_rule
-
-    def remove_breakpoint(self, node: str, number: int) -> None:
-        assert self.points.pop(number) == node
-        self._act("remove_breakpoint", node)
-
-    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        self._act(f"add_disk_fault {fault.what}", node)
-        self.last_rule += 1
-        self.disk_faults[self.last_rule] = fault
-        return self.last_rule
-
-    def remove_disk_fault(self, node: str, number: int) -> int:
-        self._act(f"remove_disk_fault {self.disk_faults[number].what}", node)
-        del self.disk_faults[number]
+    def remove(self, node: str, what: Lasting, number: int) -> Any:
+        match what:
+            case LinkRule():
+                if "remove_rule" in self.broken:
+                    raise FloodmarkError("the link hub has ended")
+                del self.rules[number]
+                self.log.append(f"{self.now_ms} remove_rule {number}")
+                return Counts(matched=10 * number, dropped=number, delayed=2, held=1)
+            case BreakAt():
+                assert self.points.pop(number) == node
+                return self._act("remove_breakpoint", node)
+            case DiskFails():
+                self._act(f"remove_disk_fault {self.disk_faults[number].what}", node)
+                del self.disk_faults[number]
+            case DiskCopy():
+                assert node not in self.up, "a process has the disk"
+                self._act("restore_disk", node)
+            case CallFails():
+                self._act("remove_call_fault", node)
         return self.writes
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
@@ -121,25 +135,6 @@ class RecordingWorld(World):
         self._act(f"damage_disk {damage.what}", node)
         self.damages.append(damage)
         return "something is damaged"
-
-    def copy_disk(self, node: str) -> int:
-        self._act("copy_disk", node)
-        self.last_rule += 1
-        return self.last_rule
-
-    def restore_disk(self, node: str, number: int) -> int:
-        assert node not in self.up, "a process has the disk"
-        self._act("restore_disk", node)
-        return self.writes
-
-    def add_call_fault(self, node: str, fault: CallFails) -> int:
-        self._act(f"add_call_fault {fault.action}", node)
-        self.last_rule += 1
-        return self.last_rule
-
-    def remove_call_fault(self, node: str, number: int) -> int:
-        self._act("remove_call_fault", node)
-        return self.writes
 
     def shift_clock(self, node: str, by_ms: int) -> None:
         self._act(f"shift_clock {by_ms}", node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from harness.systems.adapter import Node
 from harness.systems.disks import UserDisks, damage_files
@@ -12,7 +12,16 @@ from harness.systems.external.membership import MemberChanges
 from harness.systems.external.processes import ExternalProcesses
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.process_world import ProcessWorld
-from nemesis.world import CallFails, ChangeOutcome, ClusterChange, Command, DiskDamage, DiskFails
+from nemesis.world import (
+    CallFails,
+    ChangeOutcome,
+    ClusterChange,
+    Command,
+    DiskCopy,
+    DiskDamage,
+    DiskFails,
+    Lasting,
+)
 from node.formats.errors import FloodmarkError
 
 
@@ -62,7 +71,23 @@ class ExternalWorld(ProcessWorld):
             self._unsynced.synced(node, self._nodes[node].folder)
         super().start(node)
 
-    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
+    def add(self, node: str, what: Lasting) -> int:
+        if isinstance(what, DiskFails):
+            return self._add_disk_fault(node, what)
+        if isinstance(what, DiskCopy):
+            return self._in_user_space().copy(node)
+        return super().add(node, what)
+
+    def remove(self, node: str, what: Lasting, number: int) -> Any:
+        if isinstance(what, DiskFails):
+            return self._remove_disk_fault(node, number)
+        if isinstance(what, DiskCopy):
+            changed = self._in_user_space().restore(node, number)
+            self._processes.blame_disk(node)
+            return changed
+        return super().remove(node, what, number)
+
+    def _add_disk_fault(self, node: str, fault: DiskFails) -> int:
         """Add a fault to the disk in user space; return its number. The end of the node is
         expected, since it may give up. Data that a lying disk discards stays lost."""
         if fault.what == "lying":
@@ -74,7 +99,7 @@ class ExternalWorld(ProcessWorld):
             self._failing.add((node, number))
         return number
 
-    def remove_disk_fault(self, node: str, number: int) -> int:
+    def _remove_disk_fault(self, node: str, number: int) -> int:
         self._processes.notice_end(node)
         if (node, number) in self._failing:
             self._failing.remove((node, number))
@@ -88,14 +113,6 @@ class ExternalWorld(ProcessWorld):
             done = damage_files(self._nodes[node].folder, damage)
         self._processes.blame_disk(node)
         return done
-
-    def copy_disk(self, node: str) -> int:
-        return self._in_user_space().copy(node)
-
-    def restore_disk(self, node: str, number: int) -> int:
-        changed = self._in_user_space().restore(node, number)
-        self._processes.blame_disk(node)
-        return changed
 
     def _expect_exit(self, node: str, fault: CallFails) -> None:
         if fault.action == "lie":

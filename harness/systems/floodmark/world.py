@@ -8,13 +8,13 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from harness.formats.problem import ended_from_outside
 from harness.systems.disks import damage_files
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.process_world import ProcessWorld
-from nemesis.world import BreakAt, CallFails, Command, DiskDamage, DiskFails
+from nemesis.world import BreakAt, CallFails, Command, DiskCopy, DiskDamage, DiskFails, Lasting
 from node.formats.errors import FloodmarkError
 from node.runtime import datadir, disk_damage
 from node.runtime.breakpoints import Breakpoint
@@ -43,18 +43,36 @@ class RealWorld(ProcessWorld):
         """Cut the unsynced journal to the share `keep`. If the disk confirmed syncs falsely, first
         restore its copy from before. Returns the bytes before and after."""
         for number in self._lies.get(node, {}):
-            self._lies[node][number] += self.restore_disk(node, self._copies_of_lies[number])
+            self._lies[node][number] += self._restore_disk(node, self._copies_of_lies[number])
         return datadir.power_cut(self._data(node), keep)
 
-    def add_breakpoint(self, node: str, point: BreakAt) -> int:
-        return self._processes.arm(
-            node, lambda number: Breakpoint(number=number, **point._asdict())
-        )
+    def add(self, node: str, what: Lasting) -> int:
+        match what:
+            case BreakAt():
+                return self._processes.arm(node, lambda n: Breakpoint(number=n, **what._asdict()))
+            case DiskFails():
+                return self._add_disk_fault(node, what)
+            case DiskCopy():
+                return self._copy_disk(node)
+        number = super().add(node, what)
+        if isinstance(what, CallFails):
+            self._processes.note_slow(node, ("call", number), what.delay_ms)
+        return number
 
-    def remove_breakpoint(self, node: str, number: int) -> None:
-        self._processes.disarm(node, number)
+    def remove(self, node: str, what: Lasting, number: int) -> Any:
+        match what:
+            case BreakAt():
+                return self._processes.disarm(node, number)
+            case DiskFails():
+                return self._remove_disk_fault(node, number)
+            case DiskCopy():
+                return self._restore_disk(node, number)
+        affected = super().remove(node, what, number)
+        if isinstance(what, CallFails):
+            self._processes.note_slow(node, ("call", number), 0)
+        return affected
 
-    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
+    def _add_disk_fault(self, node: str, fault: DiskFails) -> int:
         """Add a disk fault; return its number. The disk in user space has the fault, if there is
         one, or else the node's process; a full map is always the process's. Of a lying disk without
         user space a copy is kept, with which it loses its data."""
@@ -69,7 +87,7 @@ class RealWorld(ProcessWorld):
         if fault.what == "unreadable":
             raise FloodmarkError("this fault needs disks in user space: --disk user-space")
         if fault.what == "lying":
-            copied = self.copy_disk(node)
+            copied = self._copy_disk(node)
             number = self._processes.next_number()
             self._copies_of_lies[number] = copied
             self._lies.setdefault(node, {})[number] = 0
@@ -80,7 +98,7 @@ class RealWorld(ProcessWorld):
             lambda number: DiskFault(number=number, what=what, delay_ms=delay_ms, written=written),
         )
 
-    def remove_disk_fault(self, node: str, number: int) -> int:
+    def _remove_disk_fault(self, node: str, number: int) -> int:
         if self._disks is not None and number in self._of_disks:
             self._processes.notice_end(node)
             affected = self._disks.remove_fault(node, self._of_disks[number])
@@ -110,7 +128,7 @@ class RealWorld(ProcessWorld):
         place = BitPlace(damage.part, damage.which, damage.bit, damage.key)
         return disk_damage.flip_bit(path, place)
 
-    def copy_disk(self, node: str) -> int:
+    def _copy_disk(self, node: str) -> int:
         """Copy the disk of a node: its process copies the store between two turns; if it is down,
         the files are copied. Return the number of the copy."""
         number = self._processes.next_number()
@@ -122,7 +140,7 @@ class RealWorld(ProcessWorld):
         self._copies[number] = to
         return number
 
-    def restore_disk(self, node: str, number: int) -> int:
+    def _restore_disk(self, node: str, number: int) -> int:
         if self._disks is not None:
             self._disks.rest(node)
         changed = disk_damage.restore(self._data(node), self._copies[number])
@@ -135,16 +153,6 @@ class RealWorld(ProcessWorld):
             # With an error libzmq aborts: an eventfd cannot fail.
             codes = None if fault.action == "error" else _KILLED
             self._processes.expected.process(node, self._processes.incarnation(node), codes)
-
-    def add_call_fault(self, node: str, fault: CallFails) -> int:
-        number = super().add_call_fault(node, fault)
-        self._processes.note_slow(node, ("call", number), fault.delay_ms)
-        return number
-
-    def remove_call_fault(self, node: str, number: int) -> int:
-        affected = super().remove_call_fault(node, number)
-        self._processes.note_slow(node, ("call", number), 0)
-        return affected
 
     def set_clock_rate(self, node: str, percent: int) -> None:
         self._processes.set_clock_rate(node, percent)

@@ -59,7 +59,7 @@ def test_a_call_fault_excuses_the_end_of_one_process_even_while_strace_attaches(
     ours.start("n1")
     ends: list[Exit] = []
     tracers: Any = SimpleNamespace(add=lambda *about: ends.extend(ours.reap()) or 1)
-    RealWorld(ours, *[None] * 3, tracers, *[None] * 3, {}).add_call_fault(  # type: ignore[arg-type]
+    RealWorld(ours, *[None] * 3, tracers, *[None] * 3, {}).add(  # type: ignore[arg-type]
         "n1", CallFails("sync", action)
     )
     assert [(end.by, end.expected) for end in ends] == [("itself", expected)]

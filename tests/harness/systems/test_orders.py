@@ -126,12 +126,13 @@ def test_a_heal_that_is_not_confirmed_can_be_repeated(deaf: Deaf) -> None:
 def test_the_harness_waits_longer_for_a_process_on_a_slow_disk(deaf: Deaf) -> None:
     disks = SimpleNamespace(add_fault=lambda node, fault: 7, remove_fault=lambda node, number: 3)
     world = RealWorld(*cast(Any, [deaf.nodes, None, disks, *[None] * 6]))
-    number = world.add_disk_fault("n1", DiskFails("slow", delay_ms=1950))
+    slow = DiskFails("slow", delay_ms=1950)
+    number = world.add("n1", slow)
     for wanted in REQUESTS.values():
         with pytest.raises(FloodmarkError):
             wanted(deaf.nodes)
     assert set(deaf.patience_s) == {nodes.PATIENCE_S + 3 * 1.95}
-    assert world.remove_disk_fault("n1", number) == 3
+    assert world.remove("n1", slow, number) == 3
     deaf.patience_s.clear()
     for wanted in REQUESTS.values():
         with pytest.raises(FloodmarkError):

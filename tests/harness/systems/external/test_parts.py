@@ -168,9 +168,9 @@ def test_a_node_is_excused_while_its_disk_fails(
     nodes = started(tmp_path, ["sh", "-c", "exit 3"])
     world = world_of(nodes, disks, tmp_path)
     # No disk was started: it only remembers what is to be wrong with it.
-    number = world.add_disk_fault("n1", DiskFails(what))
+    number = world.add("n1", DiskFails(what))
     until(nodes.reap, "the end of n1")
-    world.remove_disk_fault("n1", number)
+    world.remove("n1", DiskFails(what), number)
     nodes.start("n1")
     until(nodes.reap, "the end of n1")
     assert [expected for _, _, expected in ends(tmp_path)] == excused
