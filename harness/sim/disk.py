@@ -121,7 +121,7 @@ class DiskState(NamedTuple):
 
 
 @dataclass(slots=True)
-class DiskCopy:
+class _Contents:
     """A copy of the contents of a disk, to be restored later."""
 
     synced: _Image
@@ -147,7 +147,7 @@ class SimDisk:
         self.writes: dict[int, int] = {}
         self.blamed = False
         self.retries = False
-        self._copies: dict[int, DiskCopy] = {}
+        self._copies: dict[int, _Contents] = {}
         self.open()
 
     # -- for the world
@@ -262,7 +262,7 @@ class SimDisk:
         """Copy the committed contents, to be restored under this number."""
         journal = self._journal
         kept = _Journal(journal.header, journal.same_boot, journal.torn, list(journal.turns))
-        self._copies[number] = DiskCopy(self._synced.copy(), kept, self._dirty)
+        self._copies[number] = _Contents(self._synced.copy(), kept, self._dirty)
 
     def restore(self, number: int) -> int:
         """Restore the copy with this number; return how many batches that removes."""

@@ -35,8 +35,8 @@ from node.formats import wire
 from node.formats.errors import FloodmarkError, WireError
 from node.formats.host_errors import reason
 from node.runtime.children import settle_in
+from node.runtime.mailbox import MAX_FRAMES, MORE, NOW, Context, Socket, bind_pull, connect_push
 from node.runtime.requests import Pipe, obey
-from node.runtime.sockets import MAX_FRAMES, MORE, NOW, Context, Socket, bind_pull, connect_push
 
 QUEUE_MESSAGES: Final = 1000
 DRAIN_MESSAGES: Final = 256

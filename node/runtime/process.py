@@ -43,9 +43,8 @@ from node.runtime.children import Child, die_with_parent, redirect_output, start
 from node.runtime.datadir import host_boot_id
 from node.runtime.failing_disk import DiskFault, FailingDisk
 from node.runtime.loop import Loop, MakeCore, TraceFile
-from node.runtime.mailbox import Inbox, Outbox
+from node.runtime.mailbox import CannotBind, Context, Inbox, Outbox
 from node.runtime.node_clock import HOST_CLOCK, monotonic_us
-from node.runtime.sockets import CannotBind, Context
 from node.runtime.store import LmdbStorage
 
 EXIT_HUNG: Final = 1

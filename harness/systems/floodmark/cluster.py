@@ -42,8 +42,8 @@ from nemesis.world import Command
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
 from node.formats.wire import ADMIN
+from node.runtime.mailbox import EVERYONE_ELSE
 from node.runtime.process import ProcessConfig
-from node.runtime.sockets import EVERYONE_ELSE
 
 READY_TIMEOUT_S: Final = 30.0
 HUB_EVERY_S: Final = 5.0

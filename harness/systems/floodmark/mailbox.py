@@ -13,7 +13,7 @@ import zmq
 
 from node.formats import wire
 from node.formats.messages import AnyMessage
-from node.runtime.sockets import Context, Outlets, bind_pull, drain
+from node.runtime.mailbox import Context, Outlets, bind_pull, drain
 
 _QUEUE_MESSAGES: Final = 10_000
 _DRAIN_MESSAGES: Final = 256
