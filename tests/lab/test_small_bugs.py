@@ -21,9 +21,18 @@ def test_each_small_bug_changes_its_source() -> None:
         assert bug.because
 
 
-@pytest.mark.parametrize("engine", ["scenarios", "grammar"])
+@pytest.mark.parametrize("engine", ["mixed", "scenarios", "grammar"])
 def test_a_blind_search_finds_easy_bugs(engine: str, tmp_path: Path) -> None:
     easy = ["U01", "U11", "W17", "W28", "X18"]
-    words = ["small_bugs", "--only", *easy, "--engine", engine, "--store", str(tmp_path)]
-    assert main([*words, "--seconds", "60", "--least", "100"]) == 0
-    assert len(list(tmp_path.iterdir())) == len(easy)
+    found(easy, engine, tmp_path)
+
+
+def test_failures_that_stay_show_what_stops_the_rest(tmp_path: Path) -> None:
+    found(["Y26", "Y27", "Y28", "Y29", "Y30"], "mixed", tmp_path)
+
+
+def found(codes: list[str], engine: str, store: Path) -> None:
+    """Check that a search finds all of these bugs."""
+    words = ["small_bugs", "--only", *codes, "--kinds", *CLASSES, "--engine", engine]
+    assert main([*words, "--store", str(store), "--seconds", "60", "--least", "100"]) == 0
+    assert len(list(store.iterdir())) == len(codes)
