@@ -14,32 +14,40 @@ from harness.formats.history import show_value
 
 
 def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
-    """Find `undelivered`: a record of an ok send that ended before the drain began was not
-    delivered, though the drain was quiet. One that no final read returned may be lost instead."""
+    """Find `undelivered`: a record was not delivered, though the drain was quiet, whose send ended
+    ok before the drain began, or which a final read returned before. Of the former, one that no
+    final read returned may be lost instead."""
     limit = view.promise.max_deliver
     if 0 <= limit <= view.unanswered:
         return
     sends, delivered = known.sends, view.delivered
     done = np.where(sends.complete_us >= 0, sends.complete_us, NEVER)
-    rows = np.flatnonzero((sends.outcome == Outcome.OK) & (done < view.drain_us))
+    sure = (sends.outcome == Outcome.OK) & (done < view.drain_us)
+    rows = np.flatnonzero(sure | (sends.outcome == Outcome.INFO))
     run, place = expand(sends.count[rows])
     value = sends.value[rows][run] + place
     offset = np.where(sends.offset[rows][run] >= 0, sends.offset[rows][run] + place, -1)
     missed = ~np.isin(value, delivered.value) & ~np.isin(
         offset, delivered.offset[delivered.offset >= 0]
     )
-    final = (known.read_records.flags & READ_FINAL) != 0
+    read = known.read_records
+    final = (read.flags & READ_FINAL) != 0
     if final.any():
-        missed &= np.isin(value, known.read_records.value[final])
+        missed &= np.isin(value, read.value[final])
+    missed &= sure[rows][run] | np.isin(
+        value, read.value[final & (known.proved_at < view.drain_us)]
+    )
     missing = np.flatnonzero(missed)
     if not len(missing):
         return
     first = int(missing[0])
+    row = rows[run[first]]
+    how = "acknowledged in" if sure[row] else "which a final read returned, of"
     yield Case(
         "undelivered",
         len(missing),
-        f"value {show_value(int(value[first]))} was acknowledged to its producer by operation "
-        f"{sends.op[rows[run[first]]]}, and no member ever got it",
+        f"no member ever got value {show_value(int(value[first]))}, "
+        f"{how} operation {sends.op[row]}",
         offset=int(offset[first]),
     )
 
@@ -107,10 +115,11 @@ def _first_row(index: I64, key: int) -> int:
 
 def floor_ahead(view: GroupView, known: Evidence) -> Iterator[Case]:
     """Find `position-ahead` of a group with acks: a fetch states a floor, and below it is a record
-    that no member tried to settle before, and whose limit cannot be used up."""
+    that no member tried to settle before, and whose limit cannot be used up. Nothing is said where
+    deliveries or acks state no offsets."""
     reads = view.positions("position")
     reads = reads.take(reads.ok & (reads.offset > 0))
-    if not len(reads):
+    if not len(reads) or (view.delivered.offset < 0).any() or (view.settled.offset < 0).any():
         return
     offsets = known.offsets
     began = view.first_settled(offsets)

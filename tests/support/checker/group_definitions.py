@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.formats.history import Op
+from harness.formats.history import Op, RecordRun
 from harness.formats.run_info import GroupPromise
 
 NEVER = float("inf")
@@ -84,6 +84,13 @@ def records_of(op: Whole) -> Iterator[Record]:
                 yield Record(op, given.partition, key, run.value + n, offset, id, run.times, since)
 
 
+def final_reads(ops: Iterable[Whole], partition: str) -> Iterator[tuple[float, RecordRun]]:
+    for op in ops:
+        if op.f == "poll" and not op.asked.group and op.outcome == "ok" and op.final:
+            for read in op.said.reads:
+                yield from ((op.end, r) for r in read.records if read.partition == partition)
+
+
 class Judge:
     """One group in one partition."""
 
@@ -108,7 +115,14 @@ class Judge:
                 for n in range(sent.count if sent.partition == partition else 0):
                     self.sent[sent.value + n] = op, base + n if base >= 0 else -1
         given = self.records(op for op in ops if op.asked.group and op.f == "poll")
-        self.placed = {r.offset for r in given if r.offset >= 0}
+        self.read_before: dict[int, float] = {}  # by value, the end of the first final read of it
+        read_at = set()
+        for end, run in final_reads(ops, partition):
+            for n in range(run.count):
+                value = run.value + n
+                self.read_before[value] = min(end, self.read_before.get(value, NEVER))
+                read_at.add(run.offset + n)
+        self.placed = {r.offset for r in given if r.offset >= 0} | read_at
         self.placed |= {o for op, o in self.sent.values() if o >= 0 and op.outcome == "ok"}
         self.unanswered = sum(op.outcome != "ok" for op in self.polls)
 
@@ -151,7 +165,12 @@ class Judge:
         for value, (op, offset) in self.sent.items():
             mine = [r for r in self.delivered if r.value == value or 0 <= r.offset == offset]
             if not mine:
-                if op.outcome == "ok" and op.end < begin and not self.exhausted(()):
+                seen = self.read_before.get(value, NEVER)
+                owed = (
+                    op.outcome == "ok" and op.end < begin and (seen < NEVER or not self.read_before)
+                )
+                owed |= op.outcome != "fail" and seen < begin
+                if owed and not self.exhausted(()):
                     yield "undelivered"
             elif self.promise.kind == "acks" and op.outcome != "fail":
                 keys = {r.key for r in mine}
@@ -219,6 +238,8 @@ class Judge:
                 yield op, min((inv for inv in changes if inv > op.inv), default=NEVER)
 
     def floors(self) -> Iterator[str]:
+        if any(r.offset < 0 for r in (*self.delivered, *self.settled)):
+            return
         for read in self.reads:
             floor = read.position(self.partition)
             for offset in self.placed if floor is not None else ():

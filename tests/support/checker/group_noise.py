@@ -6,7 +6,16 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, Send
+from harness.formats.history import (
+    Delivered,
+    DeliveredRun,
+    GroupPosition,
+    Op,
+    OpKind,
+    Read,
+    RecordRun,
+    Send,
+)
 from harness.formats.run_info import GroupPromise
 
 PARTITIONS: Final = ("log-0", "log-1")
@@ -76,6 +85,9 @@ class Noise:
             if rng.random() < 0.85:
                 self._drain(group)
 
+        for name in self.partitions if rng.random() < 0.3 else ():
+            self._read(name)
+
     @property
     def lines(self) -> list[Op]:
         """The lines in the order of time, those of one time in any that a history can have."""
@@ -106,6 +118,15 @@ class Noise:
         stated = self.has_offsets and self.rng.random() < 0.8
         known = Send(partition=partition, value=asked.value, offset=nth) if stated else asked
         self._op("send", *self._when(), {"sends": (asked,)}, {"sends": (known,)})
+
+    def _read(self, partition: str) -> None:
+        """Add a final read of the first records, or of all."""
+        begin, end = self._when(self.rng.choice([self.until // 2, self.until]))
+        count = self.rng.randint(0, self.records[partition])
+        runs = (RecordRun(0, self._value(partition, 0), count),) if count else ()
+        read = Read(partition=partition, start=0, records=runs)
+        asked = {"reads": (Read(partition=partition, start=0),), "final": True}
+        self._op("poll", begin, end, asked, {"reads": (read,)}, "ok")
 
     def _some(self) -> list[str]:
         return self.rng.sample(self.partitions, self.rng.randint(1, len(self.partitions)))
