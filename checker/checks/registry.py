@@ -72,11 +72,6 @@ class Check:
         """The anomalies that the check can find, in the order of the catalogue."""
         return tuple(sorted((n for names, _ in self.finders for n in names), key=RANK.__getitem__))
 
-    @cached_property
-    def module(self) -> str:
-        """The name of the module that has the functions of the check."""
-        return self.finders[0][1].__module__
-
     def judge(self, known: Group | Findings) -> Finding:
         """Return all that the functions of the check find."""
         return report(self.property, known.meta, known.partition, self._found(known))

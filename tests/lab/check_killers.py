@@ -310,7 +310,7 @@ class Killers:
             check
             for scope in (Scope.PARTITION, Scope.RUN)
             for check in checks(scope)
-            if check.module == module.__name__
+            if check.finders[0][1].__module__ == module.__name__
         ]
         if not own:
             return [Killer(each.name, partial(_whole, each)) for each in known]
