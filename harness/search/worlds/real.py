@@ -9,7 +9,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Collection, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import ClassVar, Final
@@ -54,6 +54,8 @@ _RUNS_OF_A_STORM: Final = 2
 OUTPUT: Final = "search-output.txt"
 _DISKS: Final = {0: "", 1: "one disk"}
 _PLAIN: Final = "processes only"
+VALID_STORM: Final = "valid-storm"
+"""The folder in a store of the first valid run of a search."""
 _UNDELIVERED: Final = ", undelivered only"
 
 
@@ -265,8 +267,16 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
             return _unknown(str(run.error), run.seconds, run.folder)
         outcome = outcome_in(run.folder, run.verdict, run.seconds)
         if not outcome.folder:
+            self._keep_first(run.folder, outcome)
             remove(run.folder, Path(self.store))
         return outcome
+
+    def _keep_first(self, folder: Path, outcome: ScheduleOutcome) -> None:
+        """Keep the first valid run of the store, from which a person sees what storms do."""
+        kept = Path(self.store) / VALID_STORM
+        if outcome.verdict == Verdict.VALID.value and not kept.exists():
+            with suppress(OSError):
+                folder.rename(kept)
 
 
 def _unknown(problem: str, seconds: float, folder: Path | None = None) -> ScheduleOutcome:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from checker.formats.verdict import Verdict
 from harness.formats.finding import RECORD, STORE_FOLDER, Finding, RunCounts
 from harness.formats.journal import MOST_PROBLEMS
 from harness.runs import run_folder
+from harness.runs.run import RunOrder
 from harness.search import findings, table
 from harness.search.draw.families import FAMILIES
 from harness.search.draw.storms import StormGenerator
 from harness.search.loop import MOST_UNKNOWN, Budget, Search, journal_of
 from harness.search.run import saved_findings
 from harness.search.search_jobs import SearchJob
+from harness.search.worlds import real
 from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.real import StormJob, StormSubject, effects
 from harness.systems import registry
@@ -501,3 +506,24 @@ def _effects(folder: Path, lines: list[FaultLine]) -> tuple[tuple[str, ...], boo
     text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     (folder / "faults.jsonl").write_bytes(text + b"{\n")
     return effects(folder)
+
+
+def test_a_search_keeps_one_valid_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(order: RunOrder) -> Any:
+        folder = tmp_path / order.name / f"run-{next(numbers)}"
+        folder.mkdir(parents=True)
+        verdict = SimpleNamespace(verdict=verdicts.pop(), broken={}, sentence="")
+        return SimpleNamespace(folder=folder, seconds=1.0, error=None, verdict=verdict)
+
+    verdicts, numbers = [Verdict.VALID, Verdict.VALID, Verdict.NOT_EXERCISED], itertools.count()
+    monkeypatch.setattr(real, "run_once", run)
+    schedule = storms().draw(0).schedule
+    job = StormJob(
+        subject=StormSubject(system=TRIAL), schedule=schedule, store=str(tmp_path), name="s"
+    )
+    on: Any = None
+    job._run(on)
+    assert not list(tmp_path.iterdir()), "one that was not exercised shows little"
+    job._run(on)
+    job._run(on)
+    assert [each.name for each in tmp_path.iterdir()] == [real.VALID_STORM]
