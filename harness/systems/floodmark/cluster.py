@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +31,7 @@ from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.replica_logs import write_logs
 from harness.systems.floodmark.trace_tail import TraceTail
 from harness.systems.floodmark.world import RealWorld
+from harness.systems.ports import socket_folder
 from harness.systems.process_cluster import ProcessCluster
 from harness.systems.remote_clients import RemoteClients
 from nemesis.formats import message_log
@@ -50,8 +50,6 @@ HUB_EVERY_S: Final = 5.0
 HUB_SILENT_S: Final = 10.0
 HUB: Final = "hub"
 CLIENTS: Final = "clients"
-_LONGEST_FOLDER: Final = 60
-"""In bytes: the name of a socket, a path, has at most 107."""
 
 
 class FloodmarkCluster(ProcessCluster[Nodes]):
@@ -202,13 +200,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         names = [*self.names, ADMIN, CLIENTS]
         if with_hub:
             names.append(HUB)
-        place = tempfile.gettempdir()
-        made = tempfile.TemporaryDirectory(
-            prefix="floodmark-",
-            dir=place if len(os.fsencode(place)) <= _LONGEST_FOLDER else "/tmp",
-            ignore_cleanup_errors=True,
-        )
-        folder = self._held.enter_context(made)
+        folder = self._held.enter_context(socket_folder())
         # A path stays with its node: a restarted broker is found where it was.
         self._addresses = {name: f"ipc://{folder}/{name}" for name in names}
 

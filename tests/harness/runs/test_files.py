@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from harness.formats.run_info import RunInfo
 from harness.runs import run_folder
+from harness.systems import ports
 from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease, folder_of_locks
 from nemesis.formats.schedule import Schedule, load
 from node.formats.errors import FloodmarkError, StorageError, UsageError
@@ -182,3 +184,18 @@ def test_latest_is_a_run_that_is_there(tmp_path: Path) -> None:
     run_folder.remove(folders[1], tmp_path)
     assert list(tmp_path.iterdir()) == []
     run_folder.remove(latest, tmp_path)  # As its parent, it is gone already.
+
+
+def test_sockets_of_a_killed_run_are_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ports, "_LONGEST_FOLDER", 1000)
+    with ports.socket_folder() as first:
+        left = tmp_path / "floodmark-sockets-left"
+        left.mkdir()
+        (left / "n1").touch()
+        with ports.socket_folder() as second:
+            assert sorted(tmp_path.iterdir()) == sorted([first, second])
+            assert second.stat().st_mode & 0o777 == 0o700
+    assert list(tmp_path.iterdir()) == []
