@@ -16,7 +16,7 @@ import numpy as np
 
 from checker.checks.cases import Cases
 from checker.checks.registry import Check, Scope
-from checker.evidence.facts import Exits, FaultAction, FaultLines, Outcome, SampledOps, Served
+from checker.evidence.facts import FaultAction, FaultLines, Outcome, SampledOps, Served
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import EXERCISE
@@ -152,7 +152,7 @@ def _why_missed(group: Group, lines: FaultLines, sent: SampledOps) -> str:
         return ""
     at = int(lines.t_us[injected[0]])
     if not _served(group, lines.name(int(lines.node[injected[0]])), at):
-        return "hit no node that served again since its process began"
+        return "hit no node that served"
     acks = group.meta.promise.acks
     if not (sent.complete_us <= at).any():
         return f"took effect before anything was {'acknowledged' if acks else 'read'}"
@@ -162,14 +162,13 @@ def _why_missed(group: Group, lines: FaultLines, sent: SampledOps) -> str:
 
 
 def _served(group: Group, nodes: str, at: int) -> bool:
-    """Return whether one of the nodes, or more, was seen to serve between the last end of its
-    process and a moment; also if nothing ever shows that a node serves."""
-    served, exits = group.of(Served), group.of(Exits)
+    """Return whether one of the nodes, or more, served at a moment; also if nothing ever shows that
+    a node serves."""
+    served = group.of(Served)
     for node in nodes.split(","):
         code = served.names.index(node) if node in served.names else -1
-        seen = served.t_us[served.node == code]
-        ends = exits.t_us[(exits.node == code) & (exits.t_us < at)]
-        if not len(seen) or ((seen > ends.max(initial=-1)) & (seen <= at)).any():
+        turns = served.take(served.node == code)
+        if not len(turns) or turns.serves[turns.t_us <= at][-1:].any():
             return True
     return False
 

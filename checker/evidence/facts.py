@@ -89,11 +89,11 @@ class Exits(Facts):
 
 
 class Served(Facts):
-    """Moments at which a node was seen to serve: it took a role in a partition, or answers to
-    probes named it as leader or as in sync."""
+    """Moments at which a node began to serve, or ceased to: its process began and took a role in a
+    partition, or answers to probes named it as leader or in sync, and did not any more."""
 
-    order_by = ("t_us", "node")
-    t_us, node = Numbers(), Name()
+    order_by = ("t_us", "node", "serves")
+    t_us, node, serves = Numbers(), Name(), Flag()
 
 
 class HistoryParts(Facts):

@@ -43,12 +43,8 @@ class _Probed(msgspec.Struct, frozen=True):
     t_us: Time
     node: str
     role: str = ""
-    isr: tuple[str, ...] = ()
-
-    @property
-    def leads(self) -> tuple[str, ...]:
-        """The node if it began to lead."""
-        return (self.node,) * (self.role == "leader")
+    partition: str = ""
+    isr: tuple[str, ...] | None = None
 
 
 _AFTERWARDS_US: Final = 60_000_000
@@ -215,12 +211,21 @@ def _unreported_exits(exits: Iterable[Exit], into: Ingested) -> None:
 
 
 def _served(run: int, answers: Iterable[tuple[int, _Probed]]) -> Rows:
-    """Return when answers to probes named a node as leader or in sync; nothing if they name no node
-    in sync."""
+    """Return when answers to probes began to name a node as leader or in sync, and when they ceased
+    to; nothing if they never name a node in sync."""
     known = [answer for _, answer in answers]
-    named = [(a.t_us, node) for a in known for node in (a.isr or a.leads)]
-    named *= any(answer.isr for answer in known)
-    return rows(Served, run, "", t_us=[t_us for t_us, _ in named], node=[node for _, node in named])
+    named: dict[str, set[str]] = {}
+    before, turns = set[str](), list[tuple[int, str, bool]]()
+    for each in known if any(answer.isr for answer in known) else ():
+        if each.isr is not None:
+            named[each.partition] = {*each.isr}
+        elif each.role == "leader":
+            named.setdefault(each.partition, set()).add(each.node)
+        now = set[str]().union(*named.values())
+        turns += [(each.t_us, node, node in now) for node in sorted(now ^ before)]
+        before = now
+    t_us, node, serves = zip(*turns, strict=True) if turns else ((), (), ())
+    return rows(Served, run, "", t_us=[*t_us], node=[*node], serves=[*serves])
 
 
 def _missing_files(source: Source, into: Ingested) -> None:

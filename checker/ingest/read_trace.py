@@ -202,8 +202,12 @@ def _facts(run: int, reader: _Reader) -> Iterator[Rows]:
         incarnation=reader.incarnation,
         stopped=any(e.incarnation == reader.incarnation for e in by_event.get(trace.STOPPED, ())),
     )
-    took = [e.t_us for e in by_event.get(trace.ROLE, ()) if e.role in ("leader", "follower")]
-    yield rows(Served, run, "", node=reader.node, t_us=took)
+    roles = [e for e in by_event.get(trace.ROLE, ()) if e.role in ("leader", "follower")]
+    if roles:
+        turns = [*roles, *by_event.get(trace.STARTED, ())]
+        serves = [event.event == trace.ROLE for event in turns]
+        about = {"node": reader.node, "t_us": [event.t_us for event in turns]}
+        yield rows(Served, run, "", serves=serves, **about)
     for name, kind in _EVENTS.items():
         if events := by_event.get(name):
             field = itemgetter if name in plain else attrgetter

@@ -248,17 +248,26 @@ class LifeDefinitions:
         return scripted or (around and hit_one)
 
     def served(self, node: str, at: int) -> bool:
-        """Return whether a node served since its process began, or nothing tells."""
+        """Return whether a node served at a moment, or nothing tells."""
         events = self.story.traces.get(node, ())
-        roles = [e for e in events if e["event"] == "role"]
-        seen = [e["t_us"] for e in roles if e["role"] in ("leader", "follower")]
+        roles = [e for e in events if e.get("role") in ("leader", "follower")]
+        turns = [(e["t_us"], True) for e in roles if e["event"] == "role"]
+        turns += [(e["t_us"], False) for e in events if e["event"] == "started" and turns]
         answers = [json.loads(line) for line in self.story.extra.get(PROBES, b"").splitlines()]
-        if any(answer.get("isr") for answer in answers):
-            for answer in answers:
-                leads = [answer["node"]] if answer.get("role") == "leader" else []
-                seen += [answer["t_us"]] * (node in (answer.get("isr") or leads))
-        ended = [e["t_us"] for e in self.story.exits if e["node"] == node and e["t_us"] < at]
-        return not seen or any(max(ended, default=-1) < t <= at for t in seen)
+        tells = any(answer.get("isr") for answer in answers)
+        for nth, answer in enumerate(answers) if tells else ():
+            last: dict[str, set[str]] = {}
+            for each in answers[: nth + 1]:
+                about = each.get("partition", "")
+                if "isr" in each:
+                    last[about] = set(each["isr"])
+                elif each.get("role") == "leader":
+                    last[about] = last.get(about, set()) | {each["node"]}
+            named = any(node in nodes for nodes in last.values())
+            # What nobody ever named is not known.
+            turns += [(answer["t_us"], named)] if named or turns else []
+        so_far = [serves for t, serves in sorted(turns) if t <= at]
+        return not turns or so_far[-1:] == [True]
 
     def operations(self) -> int:
         outcomes = {op.step: op.outcome for op in self.ops}

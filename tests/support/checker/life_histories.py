@@ -56,7 +56,7 @@ class Life:
     struck: list[Struck]
     musts: list[str]
     drawn_clients: int
-    answers: list[tuple[str, int, str, tuple[str, ...]]]
+    answers: list[tuple[str, int, str, tuple[str, ...] | None]]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ answers = st.tuples(
     st.sampled_from(["n1", "n2"]),
     st.sampled_from([0, 19, 20, 21, 30]),
     st.sampled_from(["", "leader", "follower"]),
-    st.sampled_from([(), (), ("n1",), ("n1", "n2")]),
+    st.sampled_from([None, None, (), ("n1",), ("n1", "n2")]),
 )
 lives = st.builds(
     Life,
@@ -198,8 +198,8 @@ def tell(life: Life) -> Story:
     ]
     for line in life.struck:
         s.fault(line.index, "kill", line.action, line.ms, stopped=line.count, nodes=line.nodes)
-    for node, ms, role, isr in life.answers:
-        s.answer(node, ms, role=role, isr=isr)
+    for node, ms, role, isr in sorted(life.answers, key=lambda each: each[1]):
+        s.answer(node, ms, role=role, **({} if isr is None else {"isr": isr}))
     return s
 
 
