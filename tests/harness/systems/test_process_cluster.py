@@ -11,8 +11,8 @@ from harness.runs import run_folder
 from harness.systems import process_cluster, registry
 from harness.systems.external import cluster as external
 from harness.systems.floodmark import cluster as ours
-from nemesis.formats.schedule import Schedule
-from node.formats.errors import StorageError
+from nemesis.formats.schedule import Cluster, Schedule
+from node.formats.errors import StorageError, UsageError
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -46,3 +46,10 @@ def test_each_part_is_closed_though_another_fails(
     with pytest.raises(StorageError):
         cluster.close()
     assert not cluster._lease.ports
+
+
+def test_only_a_protocol_without_leader_epochs_writes_records_without_them() -> None:
+    ours = registry.find("floodmark")
+    ours.complete(Cluster(protocol="high-watermark", record_epochs=False))
+    with pytest.raises(UsageError, match="kafka cannot do without epochs"):
+        ours.complete(Cluster(record_epochs=False))
