@@ -59,9 +59,9 @@ KNOWN_LOSSES: Final = (
         lost_disks=2,
     ),
     KnownLoss(
-        code="nats-forgotten-acks",
+        code="nats-forgotten-state",
         system="nats",
-        loss="a consumer with one replica forgets confirmed acks",
+        loss="a consumer with one replica forgets acks or counts",
         breaks=DELIVERY,
         settings={"members": "6", "copies": "1"},
         safe={},

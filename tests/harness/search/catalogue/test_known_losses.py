@@ -81,7 +81,7 @@ def test_a_finding_of_another_kind_is_not_the_one_that_is_known() -> None:
     cut_off = next(row for row in KNOWN_LOSSES if row.code == "redis-cut-off")
     assert cut_off.is_found(finding(on_links=True))
     assert not cut_off.is_found(finding())
-    acks = next(row for row in KNOWN_LOSSES if row.code == "nats-forgotten-acks")
+    acks = next(row for row in KNOWN_LOSSES if row.code == "nats-forgotten-state")
     assert acks.is_found(finding(property="delivery", anomaly="acked-redelivered"))
     assert not acks.is_found(finding())
 
