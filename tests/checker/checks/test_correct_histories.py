@@ -23,6 +23,7 @@ ONCE_WRONG: Final = (
     ("edn", 50004),
     ("own", 50122),
     ("tables", 50127),
+    ("tables", 90017),
 )
 """Forms and seeds of histories that were invalid."""
 

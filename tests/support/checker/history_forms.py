@@ -100,8 +100,12 @@ def as_tables(
     for begun, ended in pairs(history):
         for step in (*begun.sends, *(ended.reads if ended else ())):
             used.setdefault(begun.process, set()).add(step.partition)
+    subscribed: dict[int, bool] = {}
     for begun, ended in pairs(history):
-        _add_rows(rows, begun, ended, promise, used.get(begun.process, set()))
+        if begun.f in ("assign", "subscribe") and (ended is None or ended.type != "fail"):
+            subscribed[begun.process] = begun.f == "subscribe"
+        is_subscribed = subscribed.get(begun.process, False)
+        _add_rows(rows, begun, ended, promise, used.get(begun.process, set()), is_subscribed)
     for name, found in rows.items():
         schema = tables.SCHEMAS[name]
         columns = [pa.array([row[field.name] for row in found], field.type) for field in schema]
@@ -122,6 +126,7 @@ def _add_rows(
     ended: Op | None,
     promise: Mapping[str, Any],
     used: set[str],
+    subscribed: bool,
 ) -> None:
     """Add the rows of one operation."""
     done = ended or begun
@@ -160,12 +165,12 @@ def _add_rows(
             rows["reads"].append(common | about)
     read = {r.partition for r in done.reads if r.records and done.type == "ok"}
     for partition in set(done.rebalanced).difference(read):
-        about = {"subscribed": False, "named": False, "partition": partition}
+        about = {"subscribed": subscribed, "named": False, "partition": partition}
         rows["assigns"].append(common | about)
     if begun.f == "crash" or (begun.f in ("assign", "subscribe") and common["outcome"] != "fail"):
         kept = () if begun.f == "crash" else begun.partitions
         for partition in sorted(used.union(kept)):
-            about = {"subscribed": begun.f == "subscribe", "named": partition in kept}
+            about = {"subscribed": subscribed, "named": partition in kept}
             rows["assigns"].append(common | about | {"partition": partition})
 
 
