@@ -102,7 +102,8 @@ def as_tables(
             used.setdefault(begun.process, set()).add(step.partition)
     subscribed: dict[int, bool] = {}
     for begun, ended in pairs(history):
-        if begun.f in ("assign", "subscribe") and (ended is None or ended.type != "fail"):
+        moved = begun.f in ("assign", "subscribe", "crash")
+        if moved and (ended is None or ended.type != "fail"):
             subscribed[begun.process] = begun.f == "subscribe"
         is_subscribed = subscribed.get(begun.process, False)
         _add_rows(rows, begun, ended, promise, used.get(begun.process, set()), is_subscribed)
