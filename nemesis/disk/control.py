@@ -183,9 +183,10 @@ class UserDisk:
         self.end()
         return answer
 
-    def _order(self, order: DiskOrder, limit_s: float = ORDER_S) -> DiskAnswer:
-        """Give an order and return the answer. Raises FloodmarkError."""
-        answer = self._answer(order, order.what, limit_s)
+    def _order(self, order: DiskOrder, limit_s: float | None = None) -> DiskAnswer:
+        """Give an order and return the answer, within `ORDER_S` unless a limit is given. Raises
+        FloodmarkError."""
+        answer = self._answer(order, order.what, ORDER_S if limit_s is None else limit_s)
         if answer.error:
             raise FloodmarkError(f"the disk of {self.folder.name}: {answer.error}")
         return answer

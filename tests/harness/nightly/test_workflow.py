@@ -163,5 +163,6 @@ def test_the_action_passes_a_valid_log_and_fails_an_invalid_one(
         runs = [Path(str(failure.text)) for failure in junit.iter("failure")]
         assert [(run / "report.html").is_file() for run in runs] == [True] * code
     assert (tmp_path / "GITHUB_OUTPUT").read_text() == "verdict=valid\nverdict=invalid\n"
-    headline = "## floodmark: invalid\n\ninvalid: 1 acknowledged record of log-0 lost"
-    assert headline in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
+    # The drawn storm may lose more than the record that no reader gets.
+    headline = r"## floodmark: invalid\n\ninvalid: \d+ acknowledged records? .*lost"
+    assert re.search(headline, (tmp_path / "GITHUB_STEP_SUMMARY").read_text())
