@@ -158,11 +158,15 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         self._schedule, self._path = schedule, folder.path
         self.view = ClusterView()
         self.factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
+        self._record_exits(folder)
+        self._suspensions = SuspensionWatch(self.processes, self._parts)
+        self._clients = None
+
+    def _record_exits(self, folder: RunDir) -> None:
+        """Put the ends of processes on record in another folder from now on."""
         self._files.close()
         self._exits = self._files.enter_context(closing(folder.append_only("exits.jsonl")))
         self.processes.go_on(self._exits)
-        self._suspensions = SuspensionWatch(self.processes, self._parts)
-        self._clients = None
 
     def _observe(self, event: TraceEvent) -> None:
         """Take in an event while the cluster starts."""

@@ -300,6 +300,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             whole = running and (not self._watched or self._all_in_sync())
             self.is_healthy = whole and not self.processes.unexpected and not self.problems
             self._suspensions.end()
+            # The run folder is sealed next: the end of the cluster does not belong to its storm.
+            self._record_exits(self._home)
         else:
             super().close()
         with contextlib.suppress(Exception):

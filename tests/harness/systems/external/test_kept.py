@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from checker.engine.local import check_run
+from checker.formats.verdict import Verdict
 from floodmark import Node, Roles
 from harness.search.worlds import real as world
 from harness.search.worlds.real import StormJob, StormSubject
@@ -74,8 +76,12 @@ def test_a_storm_is_judged_as_if_it_was_alone(
     of_storms = {file for file in map(os.readlink, open_files()) if "/shared/" in file}
     assert len(of_storms) <= 2, "those of the last storm"
     assert len({log for _, log in seen}) == 3, "each has a log of its own"
-    assert storm().failed
-    assert (storm().verdict, kept()) == ("valid", first), "it is as whole as before"
+    lost = storm()
+    assert (lost.failed, kept()) == (True, first), "it is as whole as before"
+    assert keeper.end()
+    assert check_run(Path(lost.folder)).verdict == Verdict.INVALID, "its seal was before that end"
+    assert storm().verdict == "valid"
+    second = kept()
     with monkeypatch.context() as patch:
         patch.setattr(cluster, "IN_SYNC_TIMEOUT_S", 0.0)
         patch.setattr(ExternalCluster, "_all_in_sync", lambda self: False)
@@ -83,7 +89,7 @@ def test_a_storm_is_judged_as_if_it_was_alone(
     assert storm().verdict == "valid"
     last = kept()
     assert last is not None
-    assert last is not first, "its replicas were not in sync"
+    assert last is not second, "its replicas were not in sync"
     assert len(list(tmp_path.glob(".cluster-*"))) == 1
     last.processes._running["n3"].signal(signal.SIGKILL)
     until(lambda: last.processes._running["n3"].exit_code() is not None)
