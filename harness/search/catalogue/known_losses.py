@@ -21,17 +21,19 @@ ALL: Final = "all"
 
 
 class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """A known loss of records, or of what a group was promised (`breaks`: the property). `settings`
-    is the configuration of the system, `disks` the number of nodes that may lose their unsynced
-    data. A finding shows the loss if at least `lost_disks` nodes lost data, if it has faults on
-    links (with `on_links`), and if a node logged it (`logged`: a pattern for files of the run
-    folder, and a text in one of them). `safe` is the configuration to compare with; None: the one
-    that the system declares, {}: there is none."""
+    """A known loss of records, or of what a group was promised (`breaks`: the property;
+    `anomalies`: the first that it may show, empty for any). `settings` is the configuration of the
+    system, `disks` the number of nodes that may lose their unsynced data. A finding shows the loss
+    if at least `lost_disks` nodes lost data, if it has faults on links (with `on_links`), and if a
+    node logged it (`logged`: a pattern for files of the run folder, and a text in one of them).
+    `safe` is the configuration to compare with; None: the one that the system declares, {}: there
+    is none."""
 
     code: str
     system: str
     loss: str
     breaks: str = LOST_WRITES
+    anomalies: tuple[str, ...] = ()
     settings: dict[str, str] = {}
     disks: Disks = "none"
     lost_disks: int = 0
@@ -42,6 +44,7 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
     def is_found(self, finding: Finding) -> bool:
         """Return whether a finding shows this loss."""
         lost = finding.property == self.breaks and finding.disks >= self.lost_disks
+        lost = lost and (not self.anomalies or finding.anomaly in self.anomalies)
         lost = lost and not is_undelivered(finding.property, finding.anomaly)
         lost = lost and (finding.on_links or not self.on_links)
         return lost and (self.logged is None or _is_logged(Path(finding.run), *self.logged))
@@ -71,6 +74,7 @@ KNOWN_LOSSES: Final = (
         system="nats",
         loss="the next leader of a consumer skips messages",
         breaks=DELIVERY,
+        anomalies=("not-redelivered", "undelivered"),
         settings={"members": "6", "servers": "2.10.25"},
         safe={},
     ),

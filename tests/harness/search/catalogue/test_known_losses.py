@@ -84,6 +84,9 @@ def test_a_finding_of_another_kind_is_not_the_one_that_is_known() -> None:
     acks = next(row for row in KNOWN_LOSSES if row.code == "nats-forgotten-state")
     assert acks.is_found(finding(property="delivery", anomaly="acked-redelivered"))
     assert not acks.is_found(finding())
+    skipped = next(row for row in KNOWN_LOSSES if row.code == "nats-skipped-messages")
+    assert skipped.is_found(finding(property="delivery", anomaly="not-redelivered"))
+    assert not skipped.is_found(finding(property="delivery", anomaly="acked-redelivered"))
 
 
 def test_a_loss_that_a_node_tells_of_is_known_by_its_words(tmp_path: Path) -> None:
