@@ -49,6 +49,7 @@ from node.formats.trace import TraceEvent
 CREATE_TIMEOUT_S: Final = 10.0
 IN_SYNC_TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 0.2
+MOST_OUTPUT_BYTES: Final = 4 << 20
 
 
 class ExternalCluster(ProcessCluster[ExternalProcesses]):
@@ -300,12 +301,24 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             whole = running and (not self._watched or self._all_in_sync())
             self.is_healthy = whole and not self.processes.unexpected and not self.problems
             self._suspensions.end()
+            self._keep_output()
             # The run folder is sealed next: the end of the cluster does not belong to its storm.
             self._record_exits(self._home)
         else:
             super().close()
         with contextlib.suppress(Exception):
             closing.result(calls.CLOSE_TIMEOUT_S)
+
+    def _keep_output(self) -> None:
+        """Copy what nodes have printed so far, at most `MOST_OUTPUT_BYTES` of each at the end, into
+        the run folder: the cluster's own folder goes with it."""
+        target = self._path / self._output.name
+        with contextlib.suppress(OSError):
+            target.mkdir(exist_ok=True)
+            for file in self._output.glob("*.txt"):
+                with file.open("rb") as printed:
+                    printed.seek(max(0, file.stat().st_size - MOST_OUTPUT_BYTES))
+                    (target / file.name).write_bytes(printed.read(MOST_OUTPUT_BYTES))
 
     def end(self) -> None:
         """End a cluster that was kept for another storm, and remove its data."""

@@ -80,6 +80,7 @@ def test_a_storm_is_judged_as_if_it_was_alone(
     assert (lost.failed, kept()) == (True, first), "it is as whole as before"
     assert keeper.end()
     assert check_run(Path(lost.folder)).verdict == Verdict.INVALID, "its seal was before that end"
+    assert {file.name for file in Path(lost.folder, "output").iterdir()} > {"n1.txt", "n3.txt"}
     assert storm().verdict == "valid"
     second = kept()
     with monkeypatch.context() as patch:
