@@ -402,13 +402,13 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 # The most lines of Python in a package, and of all documents together. A budget only falls, except
 # by what a feature needs: groups of consumers, a grammar of schedules, more systems and clients.
 BUDGETS = {
-    "documents": 4_290,
-    "node": 11_400,
-    "nemesis": 10_219,
-    "checker": 18_251,
-    "reports": 6_160,
-    "harness": 37_309,
-    "tests": 48_797,
+    "documents": 4_424,
+    "node": 11_281,
+    "nemesis": 10_048,
+    "checker": 18_358,
+    "reports": 6_222,
+    "harness": 38_025,
+    "tests": 49_977,
 }
 
 
