@@ -113,7 +113,8 @@ class Log(InMemory):
             return Polled(assigned=assigned, epoch=self.epoch)
         at, session["at"] = session["at"], min(len(self.log), session["at"] + limit)
         if at == session["at"]:  # A poll without records takes a while, as that of a server does.
-            await asyncio.sleep(min(timeout_s, 0.05))
+            nothing = asyncio.get_running_loop().create_future()
+            await asyncio.wait([nothing], timeout=min(timeout_s, 0.05))
         given = (Delivery(session["part"], self.log[n], n) for n in range(at, session["at"]))
         return Polled([*given])
 
