@@ -357,6 +357,8 @@ def _run(words: Sequence[str], place: Path) -> tuple[str, int | None, float]:
             os.dup2(file.fileno(), 2)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
         os.chdir(place)
+        # Python's own cache beside an adapter is no harm.
+        sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
         code = 99
         try:
             if words[0] == SERVE:
