@@ -28,6 +28,27 @@ def test_no_test_sleeps() -> None:
     assert not (found := places(ast.Call, "time.sleep(", "asyncio.sleep(")), "\n".join(found)
 
 
+def test_no_test_replaces_a_constant_that_a_default_has_taken() -> None:
+    """`def ask(limit_s=LIMIT_S)` takes the constant once: a test that replaces it later waits for
+    the whole limit of the product."""
+    replaced = {
+        (ast.unparse(node.args[0]).rpartition(".")[2], node.args[1].value)
+        for file in python_files("tests", having="setattr")
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setattr")
+        if len(node.args) == 3 and isinstance(node.args[1], ast.Constant)
+    }
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}: {default.id}"
+        for file in python_files(*PACKAGES)
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults))
+        if isinstance(default, ast.Name) and (file.stem, default.id) in replaced
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_waits_take_any_descriptor() -> None:
     """`select.select` refuses descriptors above 1,023, which a long run reaches."""
     under = (*PACKAGES, "tests")

@@ -287,7 +287,9 @@ def told(known: PartitionEvidence, finding: Anomaly) -> tuple[ToldSteps, RecordS
     # The record is lost when a leader without it leads, and clients find that later.
     until_us = max(own.t_us, led_at.t_us) if led_at is not None else last_us
     active = tuple(f.number for f in in_force(shown, own.invoked_us, until_us))
-    both = [(s, m and s is not cause and s is not by_fault) for s, m in _thinned(both, cause)]
+    both = [
+        (s, m and s is not cause and s is not by_fault) for s, m in _thinned(both, cause, last_us)
+    ]
     return ToldSteps(both, cause, gone, by_fault, active), seen
 
 
@@ -307,17 +309,24 @@ def _told_without_record(
     wanted = (active or [f for f in faults if f.from_us <= at_us])[-1:]
     by_fault = next((s for s, _ in both if wanted and s.fault == wanted[0].number), None)
     cause = next((s for s in steps if s.rule and s.t_us <= at_us), by_fault)
-    return ToldSteps(_thinned(both, cause), cause, None, None, tuple(f.number for f in active))
+    return ToldSteps(
+        _thinned(both, cause, last_us), cause, None, None, tuple(f.number for f in active)
+    )
 
 
 def _thinned(
-    steps: Iterable[tuple[StoryStep, bool]], cause: StoryStep | None
+    steps: Iterable[tuple[StoryStep, bool]], cause: StoryStep | None, last_us: int
 ) -> list[tuple[StoryStep, bool]]:
-    """Call all but the last in-sync set before the cause minor: such sets come and go."""
+    """Call minor all but the last in-sync set before the cause, for such sets come and go, and who
+    leads or is in sync after `last_us`, when the record was found gone."""
     known = list(steps)
     cause_us = cause.t_us if cause is not None else -1
     named = [s for s, _ in known if s.kind == trace.ISR and s.t_us < cause_us]
-    return [(s, minor or any(s is each for each in named[:-1])) for s, minor in known]
+    come_and_go = (trace.ROLE, trace.ISR)
+    return [
+        (s, minor or s in named[:-1] or (s.kind in come_and_go and s.t_us > last_us))
+        for s, minor in known
+    ]
 
 
 def _stretches(spans: Iterable[Span]) -> list[Span]:

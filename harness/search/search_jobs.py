@@ -16,6 +16,7 @@ from harness.search.shrink.trials import Saver, shrink
 from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.subject import Drawn, RunFolders, Subject, drop
 from harness.sim.run import batched_collections
+from nemesis.formats.schedule import Schedule
 
 MOST_BUCKETS: Final = 100
 """The largest number of buckets that a search shrinks: more means a plainly broken protocol."""
@@ -72,17 +73,12 @@ class DecideJob(msgspec.Struct, frozen=True, kw_only=True):
     place: RunFolders
 
     def do(self) -> SearchedRow:
-        subject, finding = self.subject, self.finding
-        row = _row(self.key, subject, finding.seed, finding.number)
-        for _ in range(subject.most_runs):
-            outcome = subject.run(finding.drawn, self.place)
-            bucket = subject.bucket(outcome)
-            count(row, outcome, bucket)
-            if bucket:
-                shown = subject.finding(Drawn(finding.family, finding.drawn, outcome))
-                row.findings.append(replace(shown, seed=finding.seed, number=finding.number))
-                return row
-            drop(outcome.folder, self.place)
+        finding = self.finding
+        row = _row(self.key, self.subject, finding.seed, finding.number)
+        shown = _failing_run(self, finding.drawn, row)
+        if shown is not None:
+            row.findings.append(replace(shown, seed=finding.seed, number=finding.number))
+            return row
         row.unknown_runs.append(finding.run)
         row.add_problem(NOT_AGAIN.format(finding.number, finding.sentence, row.runs))
         return row
@@ -98,22 +94,28 @@ class SavedJob(msgspec.Struct, frozen=True, kw_only=True):
     place: RunFolders
 
     def do(self) -> SearchedRow:
-        subject, saved = self.subject, self.finding
-        row = _row(self.key, subject, saved.seed, 0)
-        for _ in range(subject.most_runs):
-            outcome = subject.run(saved.smallest, self.place)
-            bucket = subject.bucket(outcome)
-            count(row, outcome, bucket)
-            if not bucket:
-                drop(outcome.folder, self.place)
-                continue
-            found = subject.finding(Drawn(saved.family, saved.smallest, outcome))
-            if bucket == saved.bucket:
-                about = {"run": found.run, "sentence": found.sentence, "version": found.version}
-                found = replace(saved, number=0, **about)
-            row.findings.append(found)
-            break
+        saved = self.finding
+        row = _row(self.key, self.subject, saved.seed, 0)
+        shown = _failing_run(self, saved.smallest, row)
+        if shown is not None and shown.bucket == saved.bucket:
+            about = {"run": shown.run, "sentence": shown.sentence, "version": shown.version}
+            shown = replace(saved, number=0, **about)
+        if shown is not None:
+            row.findings.append(shown)
         return row
+
+
+def _failing_run(job: DecideJob | SavedJob, schedule: Schedule, row: SearchedRow) -> Finding | None:
+    """Run a schedule until it fails, at most as often as its subject asks; return that failure."""
+    subject = job.subject
+    for _ in range(subject.most_runs):
+        outcome = subject.run(schedule, job.place)
+        bucket = subject.bucket(outcome)
+        count(row, outcome, bucket)
+        if bucket:
+            return subject.finding(Drawn(job.finding.family, schedule, outcome))
+        drop(outcome.folder, job.place)
+    return None
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ from reports import wording
 _FOUND_WITHIN: Final = ((3, 6), (10, 24), (30, 41), (100, 53), (300, 67), (1000, 80))
 """Numbers of schedules, and the percentage of the lists W and X of `python -m tests.lab small_bugs`
 that searches of so many found: docs/known-bugs.md."""
+LEAST_RATE: Final = 0.1
+"""The fewest runs a second that are worth a word: storms of real processes take their time."""
 UNFINISHED: Final = " (the time was over before it was the smallest)"
 
 
@@ -31,7 +33,7 @@ def status(total: SearchedRow, kinds: int, seconds: float = 0.0) -> str:
         return "no run has ended yet"
     verdicts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(total.verdicts.items()))
     words = [f"{wording.count(total.schedules, 'schedule')}{f' ({verdicts})' if verdicts else ''}"]
-    if seconds >= 1 and total.runs:
+    if seconds >= 1 and total.runs / seconds >= LEAST_RATE:
         words.append(f"{total.runs / seconds:.1f} runs/s")
     words.append(wording.count(total.failures, "failure"))
     words.append(wording.count(kinds, "kind"))
@@ -42,7 +44,7 @@ def shrinking(finding: Finding) -> str:
     """Return a text on how far the shrinking of a finding has come."""
     if finding.shrunk:
         return f"shrunk to {_faults(len(finding.smallest.faults))}; it is being explained"
-    begun = f"shrinking {finding.property}: {_faults(len(finding.drawn.faults))}"
+    begun = f"shrinking {finding.bucket}: {_faults(len(finding.drawn.faults))}"
     if not finding.shrink_runs:
         return begun
     runs = wording.count(finding.shrink_runs, "run")

@@ -43,12 +43,14 @@ class JsonReader(Generic[Form]):
     """A decoder of texts of one form, for example the lines of a history."""
 
     def __init__(
-        self, form: type[Form], most_bytes: int = MOST_LINE_BYTES, *, keys_once: bool = False
+        self, form: type[Form], most_bytes: int | None = None, *, keys_once: bool = False
     ) -> None:
         """Prepare for texts of `form`, a type that `msgspec` decodes to; texts longer than
-        `most_bytes` are refused, and with `keys_once` objects that have a key twice."""
+        `most_bytes` (None: a line's) are refused, and with `keys_once` objects that have a key
+        twice."""
         self._decoder: msgspec.json.Decoder[Form] = msgspec.json.Decoder(form)
-        self._most_bytes, self._keys_once = most_bytes, keys_once
+        self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
+        self._keys_once = keys_once
         self._sound: set[bytes] = set()
 
     def decode(self, text: bytes | str) -> Form:

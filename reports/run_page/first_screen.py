@@ -216,7 +216,10 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
     if about is not None and about.name in _AFTERWARDS:
         return [HeadLine("Fault", f"Before: {_named(folder, faults)}.")] if faults else []
     made = _made_to_lead(folder)
-    shown = [s for s in faults if story is not None and s.fault in story.active]
+    active = story.active if story is not None else ()
+    # The fault that made the leader lead is named already.
+    named = story.steps[story.led_by] if story is not None and made else None
+    shown = [s for s in faults if s.fault in active and s is not named]
     if shown:
         when = "Active" if story is None or story.offset < 0 else "Active from its send to its loss"
         return [HeadLine("Fault", f"{made}{when}: {_named(folder, shown)}.")]

@@ -125,14 +125,14 @@ def _faults(folder: RunFolder) -> Badge:
     rest = ", ".join(f"{number} {name}" for name, number in left.items() if number)
     lost = standstill.in_vain(faults)
     missed = folder.result is not None and "untouched" in folder.result.measures
-    # By one rule, drawn or not: with fewer than all, what the checker says of them decides.
-    usual: Tone = "plain" if _exercised(folder).tone == "good" else "unsure"
+    # By one rule, drawn or not: unless all took effect, what the checker says of them decides.
+    usual: Tone = "plain" if _exercised(folder).tone == "good" and not missed else "unsure"
     words = [f"The others: {rest}" if rest else "All of them", *lost[:MOST_IN_VAIN]]
     return Badge(
         "Faults took effect",
         f"{took} of {len(faults)}",
         f"{'; '.join(words)}.",
-        "unsure" if lost or missed else "good" if took == len(faults) else usual,
+        "good" if took == len(faults) and not lost and not missed else usual,
     )
 
 
@@ -277,7 +277,7 @@ def _cluster(folder: RunFolder, cluster: Cluster) -> list[tuple[str, str]]:
     factor = f"factor {cluster.replication_factor}"
     if not folder.info.system.simulated:
         nodes = wording.count(cluster.brokers, "node")
-        return [("cluster", f"{nodes}, {partitions}"), ("replication", factor)]
+        return [("cluster", f"{nodes}, {partitions}, {factor}")]
     brokers = wording.count(cluster.brokers, "broker")
     voters = wording.count(cluster.voters, "voter")
     return [

