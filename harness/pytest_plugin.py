@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from checker.formats.verdict import RunResult
 
 _SEEDS: Final = 1 << 31
+_NOT_IN_A_SCHEDULE: Final = ("system", "settings", "links", "disk")
 _SEED: Final = pytest.StashKey[int]()
 
 
@@ -121,8 +122,8 @@ def floodmark_storm(
         }
         store = request.config.getoption("--floodmark-store")
         store = tmp_path_factory.mktemp("floodmark") if store is None else store.absolute()
-        drawn_only = {"faults": None, "seed": given}
-        saved = (wanted | drawn_only | {"schedule": path} for path in _saved(wanted, store))
+        kept = {name: wanted[name] for name in _NOT_IN_A_SCHEDULE if name in wanted}
+        saved = (kept | {"schedule": path, "seed": given} for path in _saved(wanted, store))
         for each in (*saved, wanted):
             report = _storm(each, store, request.node.nodeid)
             if report.verdict == "invalid":

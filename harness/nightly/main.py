@@ -34,10 +34,8 @@ def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | No
     `make_environment` replaces the real environment in tests. Raises FloodmarkError if the nightly
     run cannot begin, for instance while another process has its journal open."""
     settings = plan.with_whole_budget(settings)
-    systems, accepted = (
-        plan.systems_of(settings.systems, settings.consumers),
-        _accepted(settings.accepted),
-    )
+    systems = plan.systems_of(settings.systems, settings.consumers)
+    accepted = _accepted(settings.accepted)
     enter_for(s.system for s in (*systems, *(rows.table() if settings.rows else ())))
     settings, journal = open_journal(settings)
     past = [n for n in nightly_runs(settings.store)[0] if n.number < settings.number]

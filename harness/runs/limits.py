@@ -1,4 +1,4 @@
-"""GivenLimits that a user sets on the availability of a run: `--max-gap` and `--p99`.
+"""Limits that a user sets on the availability of a run: `--max-gap` and `--p99`.
 
 They are no part of the verdict, which is about what a system promises; they change the exit code of
 a valid run."""

@@ -130,7 +130,7 @@ class Search:
         self.resumed = bool(journal.rows)
         self._resume()
         done = journal.done()
-        keys = {_tries(store, finding): finding for finding in saved}
+        keys = {_tries(store, finding): finding for finding in reversed(saved)}
         self._saved = {key: finding for key, finding in keys.items() if key not in done}
         began = SearchBegan(subject=subject.name, seed=seed, worked_s=self._before_s)
         began.budget_s = budget.seconds
@@ -186,6 +186,8 @@ class Search:
                         self._undecided[_decides(finding)] = finding
                     elif finding.bucket not in self.kept:
                         self._keep(findings.latest(self._store, finding))
+                        # A saved finding, which fails again, was shrunk before.
+                        self.done |= {finding.bucket} if finding.shrunk else set()
             elif isinstance(row, FinishedRow):
                 self._finish(row.finding)
         for first, number in sorted(stretches):
@@ -350,7 +352,7 @@ class Search:
             if finding.undecided:
                 continue
             folder = self._keep(finding)
-            if isinstance(job, SavedJob) and finding.shrunk:
+            if finding.shrunk:
                 self.done.add(finding.bucket)
             self._report(finding, folder)
 

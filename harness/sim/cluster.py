@@ -110,12 +110,12 @@ class SimWorld(World):
     def add(self, node: str, what: Lasting) -> int:
         if isinstance(what, LinkRule):
             return self._network.add_rule(what)
-        if isinstance(what, DiskFails) and what.what == "unreadable":
-            raise FloodmarkError("a simulated disk cannot be made unreadable; use --world real")
         self._last_number = number = self._last_number + 1
         match what:
             case BreakAt():
                 self._nodes[node].arm(Breakpoint(number=number, **what._asdict()))
+            case DiskFails(what="unreadable"):
+                raise FloodmarkError("a simulated disk cannot be made unreadable; use --world real")
             case DiskFails():
                 self._nodes[node].disk.add_fault(number, what)
             case DiskCopy():

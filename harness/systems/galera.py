@@ -72,17 +72,8 @@ class Galera(adapter.Adapter):
     listens, refuses_root, links_needed = ("client", "group", "ist", "sst"), True, "kernel"
     faults = (
         *("kill", "power-cut", "pause", "resume", "cut", "isolate", "bridge", "ring", "delay"),
-        *(
-            "stall",
-            "slow",
-            "slow-fsync",
-            "reset",
-            "half-open",
-            "syscall",
-            "join",
-            "upgrade",
-            "downgrade",
-        ),
+        *("stall", "slow", "slow-fsync", "reset", "half-open", "syscall"),
+        *("join", "upgrade", "downgrade"),
     )
     changes, fresh_identity = ("join", "upgrade", "downgrade"), False
     upgrades = (("10.6", "10.11"), ("10.11", "11.4"), ("11.4", "11.8"))

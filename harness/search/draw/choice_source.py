@@ -1,6 +1,4 @@
-"""The source of random choices for drawing schedules: a seeded generator.
-
-Choices are small and independent, and the simplest value is always the first."""
+"""The source of random choices for drawing schedules: a seeded generator."""
 
 from __future__ import annotations
 

@@ -37,12 +37,11 @@ _STAYS: Final = 7
 
 class Mixture(NamedTuple):
     """The schedules of one protocol with `bugs` on. They may have disk faults of the kinds
-    `faults`, and have the late `dimensions`."""
+    `faults`."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    dimensions: tuple[str, ...] = ()
 
     def draw(self, engine: Engine, seed: int, number: int) -> Schedule:
         """Draw the schedule of this number, independently of all others."""

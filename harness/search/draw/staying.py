@@ -47,9 +47,8 @@ def stays(
     faults: list[Fault] = []
     at_ms = rng.choice(_BEFORE_MS)
     passing = [kind for kind in kinds if kind in _PASSING]
-    if (
-        passing and rng.random() < 0.4
-    ):  # it is not the first leader, or controller, that fails for good
+    # It is not the first leader, or controller, that fails for good.
+    if passing and rng.random() < 0.4:
         for_ms = round(cluster.timings.session_ms * rng.choice((1.3, 1.8)))
         faults.append(_fails(rng, passing, rng.choice((*brokers, *voters)), at_ms, for_ms))
         at_ms += 2 * for_ms

@@ -146,15 +146,11 @@ def simulated_kinds(*, by_controller: bool) -> list[str]:
 
 
 def draw_schedule(
-    rng: random.Random,
-    protocol: str,
-    bugs: tuple[str, ...] = (),
-    faults: tuple[str, ...] = (),
-    options: tuple[str, ...] = (),
+    rng: random.Random, protocol: str, bugs: tuple[str, ...] = (), faults: tuple[str, ...] = ()
 ) -> Schedule:
     """Draw one schedule for `protocol` with `bugs` turned on. It may have faults of the kinds
-    `faults`, and does not have the plain values of the `options`."""
-    choose = Choices(rng, options)
+    `faults`."""
+    choose = Choices(rng)
     votes = protocol_of(protocol).leader_by is LeaderBy.VOTES
     possible = simulated_kinds(by_controller=not votes or choose.chance(_REFUSED_PERCENT))
     kinds = choose.some("kind", possible, choose.number("kinds"))

@@ -6,7 +6,7 @@ above zero. `python -m tests.lab small_bugs --lists U V` measures a change."""
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
@@ -111,15 +111,12 @@ UNLISTED: Final = 1.4
 class Choices:
     """The random choices of one schedule."""
 
-    def __init__(self, rng: random.Random, options: Collection[str] = ()) -> None:
-        """Prepare to draw with `rng`; `options` are groups whose first value is not drawn."""
+    def __init__(self, rng: random.Random) -> None:
+        """Prepare to draw with `rng`."""
         self.rng = rng
-        self._options = options
 
     def of(self, group: str, *without: str) -> str:
         """Draw a value of a group of the table, none of `without`."""
-        if group in self._options:
-            without = (*without, next(iter(WEIGHTS[group])))
         values = {name: weight for name, weight in WEIGHTS[group].items() if name not in without}
         return self.rng.choices(list(values), list(values.values()))[0]
 

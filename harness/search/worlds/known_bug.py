@@ -35,13 +35,7 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
     @classmethod
     def of(cls, target: SearchTarget) -> BugSubject:
         """Return the subject of a target."""
-        return cls(
-            protocol=target.protocol,
-            bugs=target.bugs,
-            faults=target.faults,
-            dimensions=target.dimensions,
-            target=target,
-        )
+        return cls(protocol=target.protocol, bugs=target.bugs, faults=target.faults, target=target)
 
     @property
     def name(self) -> str:
@@ -51,7 +45,7 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
     def draw(self, seed: int, number: int) -> Schedule:
         # The text of the seed is older than the names here; another one draws other schedules.
         choose = RandomChoices(random.Random(f"museum/{seed}/{number}"))
-        return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
+        return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.target.dimensions)
 
     def runs(
         self, seed: int, number: int, known: Collection[str], at: RunFolders

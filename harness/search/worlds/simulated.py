@@ -36,13 +36,12 @@ INTERNAL: Final = "internal-invariant"
 
 class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     """A protocol to search in the simulated world, with bugs on. Schedules may also have the disk
-    faults in `faults`, and all have the late `dimensions`. With `internal`, a violated invariant
-    counts as a failure even if no client, trace or log shows it."""
+    faults in `faults`. With `internal`, a violated invariant counts as a failure even if no client,
+    trace or log shows it."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    dimensions: tuple[str, ...] = ()
     internal: bool = False
     chunk: int = 50
     engine: Engine = "mixed"
@@ -67,7 +66,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
 
     def draw(self, seed: int, number: int) -> Schedule:
         """Draw the schedule of this number, independently of all others."""
-        mixture = Mixture(self.protocol, self.bugs, self.faults, self.dimensions)
+        mixture = Mixture(self.protocol, self.bugs, self.faults)
         drawn = mixture.draw(self.engine, seed, number)
         faults = tuple(for_protocol(fault, self.protocol) for fault in drawn.faults)
         return replace(drawn, faults=faults)

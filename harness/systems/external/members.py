@@ -263,8 +263,7 @@ class Member:
 
     async def _own(self, assigned: Mapping[str, int], epoch: int) -> None:
         """Note what the member owns, and where its polls go on."""
-        positions = {name: Position(at) for name, at in assigned.items()}
-        starts = checked_positions(positions, self.group.partitions)
+        starts = tuple(GroupPosition(partition=n, offset=at) for n, at in assigned.items())
         fields = {"epoch": epoch, "partitions": tuple(assigned)}
         op, _, _ = await self._do("assign", None, timeout_s=SETTLE_S, **fields)
         self.group.write(replace(op, t_us=now_us(), type="ok", positions=starts))
@@ -378,6 +377,10 @@ def checked_polled(
         if min(each.offset, each.id) < -1 or each.times < 0:
             raise WrongAnswer(f"poll delivered offset {each.offset}, id {each.id}: no such number")
     if found.assigned is not None:
+        if not isinstance(found.assigned, Mapping):
+            raise WrongAnswer(f"poll assigned {found.assigned!r}, which is no mapping")
+        if odd := [at for at in found.assigned.values() if type(at) is not int]:
+            raise WrongAnswer(f"poll assigned offset {odd[0]!r}, which is no number")
         checked_positions({n: Position(at) for n, at in found.assigned.items()}, partitions)
     return tuple(delivered(found.deliveries, record_bytes))
 
