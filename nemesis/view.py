@@ -49,7 +49,7 @@ class ClusterView:
         self._controller: str = NOBODY
         self._term = -1
         self.leaderless = False
-        """Return whether the system has no leaders, so that a role may be any node."""
+        """Whether the system has no leaders, so that a role may be any node."""
 
     def observe(self, event: Mapping[str, Any]) -> None:
         """Take in one trace event, as in `node.formats.trace` with its `node` and `incarnation`."""

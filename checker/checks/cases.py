@@ -2,9 +2,8 @@
 
 A sentence is a template, in which `n` is the number of cases, `a` and `b` are the first witnesses,
 and `partition` is the group's. A format says how a word is written: `{n:record}` counts, `{a:op}`
-names an operation, `{a:when}` says when (`{t:seconds}` without
-`into the storm`), `{a:from}` which node, `{x:show}` and `{names:list}`.
-"""
+names an operation, `{a:when}` says when (`{t:seconds}` without `into the storm`), `{a:from}` which
+node, `{x:show}` and `{names:list}`."""
 
 from __future__ import annotations
 

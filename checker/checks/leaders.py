@@ -24,7 +24,6 @@ from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.sorting import I64, distinct, order_of
 from checker.formats.anomalies import LOG
-from checker.formats.verdict import Witness
 from node.formats.event_text import Event
 from node.formats.json_input import JsonReader
 
@@ -51,30 +50,31 @@ def _one_each(facts: OfNode, epochs: I64) -> list[tuple[int, list[int]]]:
     return [(each, order[claims[claimed == each]].tolist()) for each in double.tolist()]
 
 
+def _claims(says: str, facts: OfNode, epochs: I64, did: str) -> Cases:
+    return Cases(
+        says,
+        _one_each(facts, epochs),
+        lambda claim: [node_witness(facts, row, did) for row in claim[1]],
+        lambda claim: {
+            "nodes": [facts.name(int(facts.node[row])) for row in claim[1]],
+            "epoch": claim[0],
+            "t": min(node_witness(facts, row).t_us for row in claim[1]),
+        },
+    )
+
+
 @LEADERS.finds("two-leaders")
 def two_leaders(group: Group) -> Iterator[Cases]:
     """Find `two-leaders`: two nodes became leader, or appended as leader, in one leader epoch of a
     partition."""
+    says = "{{nodes:list}} {} of {{partition}} in the same epoch {{epoch}}, first {{t:when}}."
     roles, appends = group.of(RoleChanges), group.of(Appends)
     claims: tuple[tuple[RoleChanges | Appends, str], ...] = (
         (roles.take(roles.leads), "became leader"),
         (appends.take(appends.leads), "appended as leader"),
     )
-    facts, did = next((each for each in claims if _one_each(each[0], each[0].epoch)), claims[0])
-
-    def shown(claim: tuple[int, list[int]]) -> list[Witness]:
-        return [node_witness(facts, row, did) for row in claim[1]]
-
-    yield Cases(
-        f"{{nodes:list}} {did} of {{partition}} in the same epoch {{epoch}}, first {{t:when}}.",
-        _one_each(facts, facts.epoch),
-        shown,
-        lambda claim: {
-            "nodes": [w.node for w in shown(claim)],
-            "epoch": claim[0],
-            "t": min(w.t_us for w in shown(claim)),
-        },
-    )
+    cases = [_claims(says.format(did), facts, facts.epoch, did) for facts, did in claims]
+    yield next((each for each in cases if each.rows), cases[0])
 
 
 @CONTROLLERS.finds("two-controllers")
@@ -82,16 +82,8 @@ def two_controllers(group: Group) -> Iterator[Cases]:
     """Find `two-controllers`: two voters were the active controller in one term."""
     active = group.of(Controllers)
     active = active.take(active.active)
-    yield Cases(
-        "{nodes:list} were controller in the same term {term}.",
-        _one_each(active, active.term),
-        lambda claim: [node_witness(active, row, "became controller") for row in claim[1]],
-        lambda claim: {
-            "nodes": [active.name(int(active.node[row])) for row in claim[1]],
-            "term": claim[0],
-        },
-        offset=-1,
-    )
+    says = "{nodes:list} were controller in the same term {epoch}."
+    yield _claims(says, active, active.term, "became controller")
 
 
 def may_lead(was: PartitionMembers | Event, now: PartitionMembers | Event) -> set[str]:
@@ -137,7 +129,6 @@ def _cases(says: str, found: list[tuple[CommittedChange, list[str]]]) -> Cases:
         found,
         lambda pair: [node_witness(pair[0].facts, pair[0].row)],
         lambda pair: {"who": pair[1], "change": pair[0]},
-        offset=-1,
     )
 
 

@@ -151,5 +151,4 @@ def unexplained_exits(group: Group) -> Iterator[Cases]:
             shown,
             words,
             name=name,
-            offset=-1,
         )

@@ -35,7 +35,6 @@ def differs(group: Group) -> Iterator[Cases | Examined | Unknown]:
             Witness(what=f"the list of {name}: {', '.join(record.said[name])}", node=name)
         ],
         lambda name: {"name": name, "why": wrong[name], "final": record.final},
-        offset=-1,
     )
 
 

@@ -18,8 +18,6 @@ from node.formats.errors import FloodmarkError
 
 ITSELF: Final = "itself"
 SPARE: Final = "spare"
-NEW_MEMBERS: Final = (SPARE, "former")
-"""Targets that stand for nodes that are no members."""
 
 
 CHANGES: Final = ("join", "leave", "replace", "return", "downgrade", "operate")

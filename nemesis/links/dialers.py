@@ -158,11 +158,11 @@ def direct_connections(processes: Mapping[str, Collection[int]]) -> list[tuple[s
                         listening.add((node, one.laddr.port))
                     elif one.status == psutil.CONN_ESTABLISHED:
                         ends[_plain(one.laddr), _plain(one.raddr)] = node
-    given = range(*map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()))
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     found = set()
     for (local, remote), node in ends.items():
         dialer, port = ends.get((remote, local), node), local[1]
-        if dialer != node and ((node, port) in listening or port not in given):
+        if dialer != node and ((node, port) in listening or not first <= port <= last):
             found.add((dialer, node, port))
     return sorted(found)
 

@@ -43,9 +43,9 @@ class EpochCache:
         Entries that start at or above `start` have no record (their leader wrote nothing) and are
         dropped. A record without an epoch (-1) drops all: an end that the cache names may lie
         before records of unknown epochs, so the log is cut by high watermark, as in Kafka."""
-        changed = self.truncate(start if epoch >= 0 else 0)
         if epoch < 0:
-            return changed
+            return self.truncate(0)
+        changed = self.truncate(start)
         if self._epochs and epoch <= self._epochs[-1]:
             assert epoch == self._epochs[-1], (epoch, start, self.entries())
             return changed

@@ -3,8 +3,8 @@
 The module knows storage and batches, and nothing of roles, peers or high watermarks. The index
 (where each batch starts and ends) is in memory, the bytes are in storage.
 
-Invariants: batches are contiguous, start <= ... <= leo; epochs never fall along the log, where
-batches have one; chains[i] is the prefix hash at the end of batch i."""
+Invariants: batches are contiguous, start <= ... <= leo; epochs never fall between neighbours that
+have one; chains[i] is the prefix hash at the end of batch i."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@ watermark.
 
 The module has all rules but truncate-on-fetch, which is part of every fetch (`follower.py`), and
 the leader's answers to these requests. If the leader does not know the epoch, or no epochs at all,
-the follower cuts to its own high watermark, as the KIPs say. If the answer is lost, the request is
-sent again; with `Protocol.falls_back_after`, only so many times.
-So does a follower whose last record has no epoch: it is of the older message format.
+the follower cuts to its own high watermark, as the KIPs say; so does one whose last record has no
+epoch, being of the older message format. If the answer is lost, the request is sent again; with
+`Protocol.falls_back_after`, only so many times.
 KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from harness.formats.finding import RECORD, SIMULATED, STORE_FOLDER, Finding
+from harness.formats.finding import RECORD, SIMULATED, STORE_FOLDER, Finding, FoundOn
 from harness.formats.nightly_run import nightly_runs
 from harness.formats.run_info import Phases
 from node.formats.json_input import Unreadable, read_file
@@ -132,9 +132,9 @@ class Store:
 
     def _finding(self, folder: Path, found: Finding) -> FindingRow:
         settings = (f"{name}={value}" for name, value in found.settings.items())
-        shows = Path(found.run) if found.run else folder / SIMULATED
-        page = shows.absolute() / "report.html"
-        is_here = page.is_relative_to(self.path.absolute()) and page.is_file()
+        on = _decoded(folder / RECORD, FoundOn) or FoundOn()
+        page = (on.folder_of_run(folder) or folder / SIMULATED).resolve() / "report.html"
+        is_here = page.is_relative_to(self.path.resolve()) and page.is_file()
         return FindingRow(
             path=str(folder.relative_to(self.path)).encode("utf-8", "replace").decode(),
             bucket=found.bucket,
@@ -142,7 +142,7 @@ class Store:
             sentence=found.sentence,
             faults=found.faults,
             failed="" if found.world == "simulated" else str(found.counts),
-            page=str(page.relative_to(self.path.absolute())) if is_here else "",
+            page=str(page.relative_to(self.path.resolve())) if is_here else "",
         )
 
     def listed(self, wanted: Wanted) -> list[RunRow]:

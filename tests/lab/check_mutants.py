@@ -45,13 +45,13 @@ TARGETS = (
 _CASES = ("rows", "count", "allowed")
 LONGEST_S = 20
 
-# Functions and variables that only choose words and witnesses.
+# Functions, functions inside of others, and variables that only choose words and witnesses.
 WORDING = (
-    *("_told", "_instead", "_triage", "_words", "_seen_at", "_record", "_places", "_by_time"),
-    *("_source", "_witness", "_agreed_below", "_short_cycle", "_read", "read_row", "_missing"),
-    *("holders", "_seen", "name", "_cases", "_of_vanished", "_of_failed", "_of_class"),
-    *("shown", "pair", "words", "source", "newer", "due", "values", "_wrong", "_head"),
+    *("_instead", "_triage", "_words", "_record", "_places", "_by_time", "_source", "_witness"),
+    *("_agreed_below", "_short_cycle", "_read", "_missing", "holders", "_seen", "_cases"),
+    *("_of_vanished", "_of_failed", "_of_class", "_head"),
 )
+NESTED = (*WORDING, "shown", "pair", "words", "source", "newer", "due", "values", "_wrong", "name")
 WORDS = {
     *("message", "messages", "witnesses", "witness", "case", "words", "opening", "came"),
     *("ends", "source", "text", "sides", "parties", "order", "nodes", "seen", "sent"),
@@ -91,7 +91,7 @@ def judging(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Call(func=ast.Name(id="Cases" | "Witness"), args=args, keywords=keywords):
             # The rows and count of cases matter, and what excuses them: the rest is words.
             parts = iter([*args[1:2], *(k.value for k in keywords if k.arg in _CASES)])
-        case ast.FunctionDef(name=name) if name in WORDING:
+        case ast.FunctionDef(name=name) if name in NESTED:
             return
     yield node
     for part in parts:

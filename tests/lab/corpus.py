@@ -23,6 +23,7 @@ from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.search.worlds.simulated import SimulatedSubject
 
 FILE: Final = Path(corpus.__file__)
+PROTOCOLS: Final = ("kafka", "kip-279", "quorum")
 _ENGINES: Final[tuple[Engine, ...]] = ("scenarios", "grammar")
 _SAYS: Final = ("event", "role", "reason", "error", "state")
 """The fields of an event by which it is told from others."""
@@ -75,7 +76,6 @@ def chosen(rows: Sequence[Done], most: int) -> list[Done]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the experiment."""
-    parser.add_argument("--protocols", nargs="*", default=["kafka", "kip-279", "quorum"])
     parser.add_argument("--draws", type=int, default=300, help="schedules of each generator")
     parser.add_argument("--most", type=int, default=20, help="schedules of each to keep")
     parser.add_argument("--store", type=Path, default=Path("store/corpus"))
@@ -85,13 +85,14 @@ def run(given: argparse.Namespace) -> int:
     """Run the schedules that were not run, and write the corpus."""
     given.store.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
-    for protocol in given.protocols:
+    for protocol in PROTOCOLS:
         rows = list(_rows(protocol, given.draws, given.store / f"{protocol}.jsonl"))
         for engine in _ENGINES:
             best = chosen([row for row in rows if row.engine == engine], given.most)
             numbers = sorted(row.number for row in best)
-            lines += textwrap.wrap(" ".join(map(str, numbers)), 78)
-            lines = [one if one[0].isalpha() else f"{protocol} {engine} {one}" for one in lines]
+            head = f"{protocol} {engine} "
+            text, width = " ".join(map(str, numbers)), 78 + len(head)
+            lines += textwrap.wrap(text, width, initial_indent=head, subsequent_indent=head)
     head, _, _ = FILE.read_text("utf-8").partition('"""\\\n')
     FILE.write_text(head + '"""\\\n' + "\n".join(lines) + '\n"""\n', "utf-8")
     return 0

@@ -200,10 +200,11 @@ def of_request() -> list[str]:
     adapter = ROOT / "examples" / "naive_log" / "adapter.py"
     words = ["run", "--system", str(adapter), "--faults", "kill", "--quiet"]
     journey = Journey("harness")
-    with patch("harness.runs.once.run_once", side_effect=KeyboardInterrupt):
+    with patch("harness.runs.once.run_once", side_effect=KeyboardInterrupt) as begun:
         for on in (False, True):  # the first time, modules are imported
             with journey.goes(on=on), suppress(SystemExit):
                 main(words)
+    assert begun.call_count == 2, "the command line was refused"
     return journey.files
 
 

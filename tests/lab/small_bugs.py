@@ -204,7 +204,7 @@ def run(given: argparse.Namespace) -> int:
     given.store.mkdir(parents=True, exist_ok=True)
     rows = []
     for seed, bug in itertools.product(given.seeds, bugs):
-        file = given.store / f"{bug.code}-{seed}.json".lower()
+        file = given.store / f"{bug.code}-{seed}-{given.engine}.json".lower()
         if not file.exists():
             file.write_bytes(msgspec.json.encode(search(bug, seed, given.seconds, given.engine)))
         row = msgspec.json.decode(file.read_bytes(), type=Searched)

@@ -261,7 +261,9 @@ class TestFinding:
         assert sorted(each.name for each in tmp_path.iterdir()) == [names[1], names[3]]
 
 
-def test_a_saved_finding_is_tried_before_anything_is_drawn(storm: Any, tmp_path: Path) -> None:
+def test_a_saved_finding_is_tried_before_anything_is_drawn(
+    storm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = find_of(storm(cuts_power_and_kills, tmp_path, UNTIL_FOUND))
     subject = StormSubject(system=TRIAL, disks="one")
     saved = saved_findings(subject.find(), tmp_path)
@@ -280,6 +282,10 @@ def test_a_saved_finding_is_tried_before_anything_is_drawn(storm: Any, tmp_path:
     (line,) = said
     assert line.startswith(f"fails again: {first.bucket}\n  invalid: a record is gone.\n  replay: ")
     assert len(list(tmp_path.glob(f"{STORE_FOLDER}/*"))) == 1
+    large = replace(first, drawn=replace(first.drawn, name="large"), smallest=first.drawn)
+    storms = FakeStorms(lambda job, run: False, monkeypatch)
+    storms.search(tmp_path, TRIAL, Budget(schedules=1), saved=[first, large])
+    assert storms.jobs[0].schedule == first.smallest, "in the order that is given"
     # Once it holds, the search goes on as without it.
     held = storm(lambda job, run: False, tmp_path, Budget(schedules=2), saved=saved)
     assert (held.total.schedules, held.total.runs) == (2, 2 + subject.most_runs)

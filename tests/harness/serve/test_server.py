@@ -208,6 +208,9 @@ def test_saved_findings_stand_above_the_runs(tmp_path: Path) -> None:
     with serving(store) as port:
         answer = asking(port)(f"/store/findings/{folder.name}/README.md")
         assert "To run it again" in answer.read().decode()
+    moved = store.rename(tmp_path / "moved")
+    assert row in (page := render_list(Store(moved), Wanted()))
+    assert f'<a href="/store/{made.relative_to(store)}/report.html">page</a>' in page
 
 
 def test_a_run_is_downloaded_whole(get: Get) -> None:

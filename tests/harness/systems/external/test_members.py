@@ -172,6 +172,8 @@ def test_a_queue_that_forgets_what_nobody_settled_is_caught(
     ("answer", "words"),
     [
         (None, "poll returned NoneType, which is no Polled"),
+        (Polled(assigned=["log-0"]), "poll assigned .*, which is no mapping"),
+        (Polled(assigned={"log-0": "1"}), "poll assigned offset '1', which is no number"),
         (Polled(assigned={"log-9": 1}), "positions named 'log-9', which is no partition"),
         (Polled(["x"]), "poll delivered 'x', which is no Delivery"),  # type: ignore[list-item]
         (Polled([Delivery("log-0", b"x", offset=-2)]), "poll delivered offset -2"),
