@@ -23,6 +23,7 @@ from nemesis.faults.kind import KINDS, FaultKind, aliases, storm_kinds
 from nemesis.faults.messages import for_protocol
 from nemesis.formats.schedule import MAX_FAULTS, Cluster, Fault, Workload
 from nemesis.links.abilities import HUB, LinkAbilities
+from nemesis.ready_made import RESTART_MS
 from node.formats.errors import UsageError, unknown_name
 
 _ATTEMPTS: Final = 12
@@ -70,18 +71,20 @@ def draw(
     links: LinkAbilities = HUB,
     *,
     maps: bool = True,
+    restart_ms: int = RESTART_MS,
 ) -> tuple[Fault, ...]:
     """Return the faults of a storm of `workload.duration_ms`, in the order of their times.
 
     `kinds` are names of kinds and of groups; without any there are no faults. `links` are the
     abilities of the links between the nodes: if they do not see single messages, no fault chooses
-    among messages. `maps`: the nodes' stores have maps that can be full. Raises UsageError for
-    names that are unknown or impossible with these links and this cluster."""
+    among messages. `maps`: the nodes' stores have maps that can be full. `restart_ms`: how long a
+    node that is started again needs to take part; calm waits for it. Raises UsageError for names
+    that are unknown or impossible with these links and this cluster."""
     chosen = expand(kinds, cluster)
     if not chosen:
         return ()
     dice = Dice(cluster, workload, random.Random(f"storm/{seed}"), links, maps=maps)
-    storm = _Storm(dice, workload.duration_ms, chosen)
+    storm = _Storm(dice, workload.duration_ms, chosen, max(0, restart_ms - RESTART_MS))
     drawn = sorted(storm.faults(), key=lambda fault: fault.at_ms or 0)
     return tuple(for_protocol(fault, cluster.protocol) for fault in drawn)
 
@@ -102,8 +105,9 @@ def at_groups(faults: Sequence[Fault], seed: str) -> tuple[Fault, ...]:
 class _Storm:
     """The drawing of one storm: the time reached so far, and the kinds still to be drawn."""
 
-    def __init__(self, dice: Dice, duration: int, kinds: tuple[str, ...]) -> None:
+    def __init__(self, dice: Dice, duration: int, kinds: tuple[str, ...], slow_ms: int) -> None:
         self._dice = dice
+        self._slow_ms = slow_ms
         self._rng = rng = dice.rng
         self._timings = dice.timings
         self._kinds = kinds
@@ -126,7 +130,7 @@ class _Storm:
             if not episode:
                 break
             found += episode
-            now = max(map(_ends, episode)) + self._calm()
+            now = max(map(self._back, episode)) + self._calm()
         return found or self._squeezed()
 
     def _episode(self, now: int) -> list[Fault]:
@@ -144,6 +148,11 @@ class _Storm:
         recovery = self._timings.session_ms + self._timings.lag_ms
         longer = 2 if self._rng.random() < 0.15 else 1
         return self._dice.between(0.6 * recovery * longer, 1.1 * recovery * longer)
+
+    def _back(self, fault: Fault) -> int:
+        """Return when the nodes of a fault are there again, in ms: a slow start takes longer."""
+        ends_process = isinstance(fault, FaultKind) and fault.ends_process
+        return _ends(fault) + (self._slow_ms if ends_process else 0)
 
     def _scenario(self) -> Callable[[int], list[Fault]]:
         # While kinds are still to come, scenarios that take several of them go first.
@@ -180,7 +189,8 @@ class _Storm:
         delaying = self._next(self._delaying)
         delay, fails = self._delay_and_fail(now, partition, delaying, failing, overlap=False)
         fails_at = fails.at_ms or 0
-        again = max(_ends(delay), fails_at) + self._dice.between(0.3 * session, 1.2 * session)
+        out_until = max(self._back(delay), fails_at)
+        again = out_until + self._dice.between(0.3 * session, 1.2 * session)
         # The first leader must still be gone, or the second failure would find all in sync.
         lasts = again - fails_at + self._dice.between(0, session)
         leader = f"leader:{partition}"
@@ -218,7 +228,7 @@ class _Storm:
             brief = self._dice.span(brief=True)
             fault = kind.draw_on(self._dice, f"leader:{partition}", now, brief)
             found.append(fault)
-            now = _ends(fault) + self._dice.between(0.3 * self._timings.session_ms, 900)
+            now = self._back(fault) + self._dice.between(0.3 * self._timings.session_ms, 900)
         return found
 
     def _next(self, kinds: Sequence[str]) -> type[FaultKind]:

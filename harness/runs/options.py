@@ -68,7 +68,15 @@ def requested(request: RunRequest) -> tuple[Schedule, Resolved]:
     if request.schedule is None:
         kinds = _kinds(request, cluster, system, links)
         abilities = system.link_abilities(links) or HUB
-        faults = draw(cluster, workload, kinds, workload.seed, abilities, maps=system.simulated)
+        faults = draw(
+            cluster,
+            workload,
+            kinds,
+            workload.seed,
+            abilities,
+            maps=system.simulated,
+            restart_ms=system.restart_ms,
+        )
         faults = at_groups(faults, f"{workload.seed}") if system.has_members else faults
         schedule = msgspec.structs.replace(schedule, faults=faults, drawn=True)
         schedules.check(schedule, source="drawn storm")

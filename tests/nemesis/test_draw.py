@@ -53,6 +53,18 @@ def quiet_ms(faults: tuple[Fault, ...], duration_ms: int) -> int:
     return quiet + duration_ms - end
 
 
+def test_a_storm_waits_until_a_node_that_starts_slowly_is_back() -> None:
+    met = 0
+    for seed in SEEDS:
+        faults = draw(Cluster(), Workload(duration_ms=90_000), ("kill",), seed, restart_ms=9_000)
+        ended = span(faults[0])[1]
+        for begin, end in map(span, faults[1:]):
+            met += begin >= ended
+            assert begin < ended or begin >= ended + 7_000, faults
+            ended = max(ended, end)
+    assert met > len(SEEDS)
+
+
 def test_delays_last_shorter_and_longer_than_the_timeouts() -> None:
     """Half of the lag is too short for an ISR to shrink, twice the session for a leader to stay."""
     timings = Cluster().timings

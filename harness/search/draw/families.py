@@ -134,7 +134,15 @@ class StormDice:
         workload = replace(self.parts.workload, duration_ms=duration_ms)
         dice = self.dice
         return list(
-            draw(self.parts.cluster, workload, drawn, self.seed, dice.links, maps=dice.maps)
+            draw(
+                self.parts.cluster,
+                workload,
+                drawn,
+                self.seed,
+                dice.links,
+                maps=dice.maps,
+                restart_ms=self.parts.restart_ms,
+            )
         )
 
     def _swarm(self, kinds: Sequence[str]) -> tuple[str, ...]:
