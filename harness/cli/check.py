@@ -22,7 +22,7 @@ def check(request: CheckRequest) -> int:
     unknown or not exercised; of several runs the worst."""
     from checker.formats.verdict import EXIT_CODES, worst
     from harness.replay.pages import is_invalid, page_after
-    from harness.runs.judge import Keep, SparkSoon, judge, summarise, wrong_lines
+    from harness.runs.judge import SparkSoon, judge, summarise, wrong_lines
     from harness.runs.limits import EXIT_OVER
     from harness.runs.progress import Progress
     from harness.runs.run_paths import promise_in, run_folders
@@ -42,7 +42,7 @@ def check(request: CheckRequest) -> int:
     results_files = [each / "results.json" for each in folders if out is None]
     with Progress(state=partial(_count_since, results_files, time.time())) as progress:
         progress.phase(f"judging {count(len(folders), 'run')}")
-        results = judge(folders, spark, tell, Keep(out, request.again))
+        results = judge(folders, spark, tell, out=out, again=request.again)
     if request.json:
         print_json(results)
     else:

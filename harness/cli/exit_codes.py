@@ -17,13 +17,6 @@ EXIT_USAGE: Final = 64
 EXIT_HARNESS: Final = 70
 DEBUG: Final = "--debug"
 _MOST_SENTENCE: Final = 2000
-REPLACED: Final = {
-    "--seconds": "--budget, such as --budget 90s",
-    "--minutes": "--budget, such as --budget 60m",
-    "--cores": "--jobs (explore has one process)",
-    "--system-file": "--system file.py:Class",
-}
-"""Options of earlier versions, and what is written instead."""
 
 
 def exit_code_of(error: Exception) -> tuple[int, str]:
@@ -31,11 +24,7 @@ def exit_code_of(error: Exception) -> tuple[int, str]:
     format_message = getattr(error, "format_message", None)
     if format_message is not None:
         # The command line itself was wrong; Typer words that well.
-        option = getattr(error, "option_name", "")
-        if option in REPLACED:
-            return EXIT_USAGE, f"there is no {option}; write {REPLACED[option]}"
-        message = _short(format_message())
-        return EXIT_USAGE, message or "see floodmark --help"
+        return EXIT_USAGE, _short(format_message()) or "see floodmark --help"
     text = _short(error)
     if isinstance(error, FloodmarkError) or hasattr(error, "exit_code"):
         return int(getattr(error, "exit_code", EXIT_HARNESS)), text

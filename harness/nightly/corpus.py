@@ -71,8 +71,9 @@ def named(file: Path, schedule: Schedule) -> str:
 
 
 def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bucket:
-    """Return the bucket of a class of failure that no nightly run found, with count 0."""
-    folder = f"{STORE_FOLDER}/{Path(file).name}"
+    """Return the bucket of a class of failure whose finding is in the folder `file`, with count
+    0."""
+    folder, page = f"{STORE_FOLDER}/{Path(file).name}", f"{SIMULATED}/{PAGE}"
     return nightly_run.bucket_of(
         protocol,
         SIMULATED,
@@ -81,7 +82,7 @@ def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bu
         faults=faults,
         schedule=f"{folder}/{SCHEDULE}",
         replay=f"floodmark replay {shlex.quote(file)}",
-        page=f"{folder}/{SIMULATED}/{PAGE}",
+        page=f"{folder}/{page}" if (Path(file) / page).is_file() else "",
     )
 
 

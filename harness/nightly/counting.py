@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,14 +17,12 @@ from harness.nightly import plan
 
 
 class Counting:
-    """A nightly run whose rows are being counted. `saved` has the buckets of saved schedules, by
-    the file of the schedule."""
+    """A nightly run whose rows are being counted."""
 
-    def __init__(self, nightly: NightlyRun, past: Sequence[NightlyRun], store: Path) -> None:
+    def __init__(self, nightly: NightlyRun, store: Path) -> None:
         self.nightly = nightly
         self.totals = nightly.totals
         self.store = store
-        self.saved = {b.schedule: b for other in past for b in other.buckets if b.schedule}
         self._cells: dict[tuple[str, str], VerdictCounts] = {}
         self._buckets: dict[str, Bucket] = {}
 

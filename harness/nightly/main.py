@@ -45,7 +45,7 @@ def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | No
         progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
         with closing(environment.pool):
             state = session.work()
-        nightly = summarise(journal.rows, past, settings.store, accepted)
+        nightly = summarise(journal.rows, settings.store, accepted)
         # On a full disk even the last line may be missing.
         nightly.state = state
         nightly.open = _still_open([*past, nightly], settings.store, accepted)

@@ -30,11 +30,9 @@ def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
     return found
 
 
-def summarise(
-    lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path, accepted: Collection[str] = ()
-) -> NightlyRun:
-    """Return the summary of a nightly run's journal; `past` are the earlier runs of the store.
-    Failures of the buckets whose keys are `accepted` are expected."""
+def summarise(lines: Sequence[AnyRow], store: Path, accepted: Collection[str] = ()) -> NightlyRun:
+    """Return the summary of a nightly run's journal. Failures of the buckets whose keys are
+    `accepted` are expected."""
     first = next(row for row in lines if isinstance(row, Began))
     last = [row for row in lines if isinstance(row, Began)][-1]
     nightly = NightlyRun(
@@ -56,7 +54,7 @@ def summarise(
     )
     if last.rows_share:
         nightly.rows = [row.runs() for row in rows.table()]
-    _count(nightly, lines, past, store)
+    _count(nightly, lines, store)
     nightly.buckets = [
         replace(bucket, expected=bucket.expected or bucket.key in accepted)
         for bucket in nightly.buckets
@@ -70,11 +68,9 @@ def summarise(
     return nightly
 
 
-def _count(
-    nightly: NightlyRun, lines: Sequence[AnyRow], past: Sequence[NightlyRun], store: Path
-) -> None:
+def _count(nightly: NightlyRun, lines: Sequence[AnyRow], store: Path) -> None:
     """Add all rows, in the order of the journal."""
-    to = Counting(nightly, past, store)
+    to = Counting(nightly, store)
     lost = [(row.key, row.sentence) for row in lines if isinstance(row, Lost)]
     nightly.totals.cut_off = len(lost)
     nightly.skipped = {row.key: row.sentence for row in lines if isinstance(row, Skipped)}

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from checker.formats.errors import CheckerError, SparkMissing
 from checker.formats.verdict import RunResult, Verdict
@@ -133,20 +133,18 @@ def is_much(folders: Sequence[Path]) -> bool:
     return len(folders) > MANY_RUNS or work_bytes(folders) > IN_PROCESS_BYTES
 
 
-class Keep(NamedTuple):
-    """The options for results: `out` folder (None: the run folders), `again` for unchanged runs."""
-
-    out: Path | None = None
-    again: bool = True
-
-
 def judge(
-    folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep | None = None
+    folders: Sequence[Path],
+    spark: SparkSoon | None,
+    tell: Tell,
+    *,
+    out: Path | None = None,
+    again: bool = True,
 ) -> list[RunResult]:
-    """Judge run folders; write `results.json` of each, and `story.json` if there is a story. If
-    `spark` is None, this process judges them. `tell` is called with sentences for a person. Raises
+    """Judge run folders; write `results.json` of each to `out` (None: the run folders), and
+    `story.json` if there is a story. Unless `again`, unchanged runs keep theirs. If `spark` is
+    None, this process judges them. `tell` is called with sentences for a person. Raises
     FloodmarkError if results cannot be written, or if the requested Spark cluster is missing."""
-    keep = keep or Keep()
     from checker.engine.plan import refusal
     from checker.story.story import write_story
 
@@ -154,19 +152,19 @@ def judge(
     plain = [folder for folder in folders if refused[folder] is None]
     try:
         with KeptGoing():
-            judged = iter(_judged(plain, spark, tell, keep) if plain else ())
+            judged = iter(_judged(plain, spark, tell, out, again) if plain else ())
     except (MemoryError, ImportError) as error:
         # A library whose code finds no room in memory is an ImportError.
         if isinstance(error, ImportError) and "map segment" not in str(error):
             raise
-        again = command_line("check", *folders)
+        later = command_line("check", *folders)
         raise FloodmarkError(
             f"there is too little memory to judge ({error}); the evidence is complete: raise the "
-            f"limit (ulimit -v) and judge it with {again}"
+            f"limit (ulimit -v) and judge it with {later}"
         ) from None
     results = [refused[folder] or next(judged) for folder in folders]
     for folder, result in zip(folders, results, strict=True):
-        if keep.out is not None:
+        if out is not None:
             break
         if refused[folder] is not None:
             continue
@@ -178,7 +176,7 @@ def judge(
 
 
 def _judged(
-    folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep
+    folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, out: Path | None, again: bool
 ) -> list[RunResult]:
     """Much on Spark, without it by processes of this machine; little in this process."""
     from checker.engine.local import check_runs
@@ -186,18 +184,18 @@ def _judged(
     much = is_much(folders)
     if spark is not None and (spark.elsewhere or much):
         try:
-            return spark.check(folders, out=keep.out, again=keep.again)
+            return spark.check(folders, out=out, again=again)
         except CheckerError as error:
             if spark.elsewhere:
                 raise
             tell(f"{error} The run is judged without Spark instead.")
     if much and threading.current_thread() is threading.main_thread():
         try:
-            return ManyProcesses().check(folders, out=keep.out, again=keep.again)
+            return ManyProcesses().check(folders, out=out, again=again)
         except CheckerError as error:
             tell(f"{error} The run is judged in this process instead.")
     try:
-        return check_runs(folders, out=keep.out, again=keep.again)
+        return check_runs(folders, out=out, again=again)
     except OSError as error:
         raise FloodmarkError(f"the results could not be written: {refused(error)}") from None
 

@@ -10,11 +10,14 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from harness.formats.problem import Problem, suspended
 from harness.runs.clock import PeriodicThread
 from harness.runs.process_tree import descendants, is_stopped, resume_if_stopped
+
+if TYPE_CHECKING:
+    from harness.systems.node_processes import NodeProcesses
 
 LOOK_S: Final = 0.2
 _SPARK: Final = "spark"
@@ -33,21 +36,11 @@ class KeptGoing(PeriodicThread):
             resume_if_stopped(pid)
 
 
-class StoppableNodes(Protocol):
-    """The node processes of a run, which faults pause and resume."""
-
-    def node_of(self, pid: int) -> str:
-        """Return the node that a process belongs to, "" if to none."""
-
-    def note_stopped(self, node: str, pid: int) -> bool:
-        """Note a suspended process; return whether to resume it: no fault suspended it."""
-
-
 class SuspensionWatch:
     """A watch for suspended processes below the harness, from `begin` to `end`. It has a thread of
     its own, because the harness itself may wait for a suspended process."""
 
-    def __init__(self, nodes: StoppableNodes, parts: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, nodes: NodeProcesses[Any], parts: Callable[[], Mapping[str, int]]) -> None:
         """`parts` gives processes that are never stopped on purpose, named for a person."""
         self._nodes = nodes
         self._parts = parts

@@ -7,7 +7,6 @@ where it is expected to say most about the first (Horstein 1963; Ben-Or and Hass
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -74,8 +73,3 @@ def _x_log_x(values: Floats) -> Floats:
     positive = np.maximum(values, 1e-300)
     found: Floats = np.where(values > 0, values * np.log2(positive), 0.0)
     return found
-
-
-def plain_runs(size: int) -> int:
-    """Return how many runs a plain bisection takes, which believes each of them."""
-    return math.ceil(math.log2(size))

@@ -1,17 +1,13 @@
-"""A run folder as an archive that is packed while it is sent."""
+"""A run folder as an archive."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import tarfile
-import threading
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
-
-from anyio import to_thread
+from typing import Final
 
 from node.formats.reading import open_file
 
@@ -26,40 +22,17 @@ def file_name(inside: Path) -> str:
     return _NOT_IN_A_NAME.sub("_", "-".join(inside.parts)) + ARCHIVE
 
 
-def pack(folder: Path, name: str, into: IO[bytes]) -> None:
-    """Write a folder into the open file `into` as an archive, with its files under `name`. Symbolic
-    links are left out, because they may point outside. Raises OSError when a file cannot be read to
-    its end."""
+def packed(folder: Path, name: str) -> Iterator[bytes]:
+    """Yield the archive of a folder in blocks, with its files under `name`. Symbolic links are left
+    out, because they may point outside. Raises OSError when a file cannot be read to its end, so
+    that the client sees that the archive is incomplete."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
-    with tarfile.open(fileobj=into, mode="w|gz") as archive:
-        for file in files:
-            with open_file(file, sparse=True) as opened:
-                inside = f"{name}/{file.relative_to(folder)}"
-                archive.addfile(archive.gettarinfo(arcname=inside, fileobj=opened), opened)
-
-
-async def packed(folder: Path, name: str) -> AsyncIterator[bytes]:
-    """Yield the archive of a folder in blocks, made by a thread that waits for its reader. Raises
-    OSError if the archive cannot be finished, so that the client sees that it is incomplete. When
-    the client disconnects, the thread ends at its next block."""
-    outlet, inlet = os.pipe()
-    failed: list[Exception] = []
-
-    def write() -> None:
-        try:
-            with os.fdopen(inlet, "wb") as into:
-                pack(folder, name, into)
-        except (OSError, ValueError, tarfile.TarError) as error:
-            failed.append(error)
-
-    writer = threading.Thread(target=write, name="pack", daemon=True)
-    writer.start()
-    try:
-        while block := await to_thread.run_sync(os.read, outlet, _BLOCK_BYTES):
+    with tempfile.TemporaryFile() as into:
+        with tarfile.open(fileobj=into, mode="w|gz") as archive:
+            for file in files:
+                with open_file(file, sparse=True) as opened:
+                    inside = f"{name}/{file.relative_to(folder)}"
+                    archive.addfile(archive.gettarinfo(arcname=inside, fileobj=opened), opened)
+        into.seek(0)
+        while block := into.read(_BLOCK_BYTES):
             yield block
-    finally:
-        with contextlib.suppress(OSError):
-            os.close(outlet)
-    await to_thread.run_sync(writer.join)
-    if failed:
-        raise OSError(f"{folder} could not be packed: {failed[0]}")

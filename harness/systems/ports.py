@@ -48,7 +48,7 @@ class PortLease:
             if len(self.ports) == count:
                 return
             if _try_lock(self._file, port):
-                if _is_free(port):
+                if is_free(port):
                     self.ports.append(port)
                 else:
                     _set_lock(self._file, fcntl.F_UNLCK, port)
@@ -164,12 +164,12 @@ def _set_lock(file: int, kind: int, port: int) -> None:
     fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqq", kind, os.SEEK_SET, port, 1, 0))
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
     """Return whether a server could listen there now (as ZeroMQ does, with SO_REUSEADDR)."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True

@@ -9,12 +9,7 @@ import json
 from typing import Any
 
 from harness.search.draw.fault_coverage import fault_coverage
-from harness.search.shrink.trigger_candidates import (
-    TriggerCandidate,
-    before,
-    leader_candidates,
-    trigger_candidates,
-)
+from harness.search.shrink.to_script import TriggerCandidate, leader_candidates, trigger_candidates
 from nemesis.formats.fault_log import Action, FaultLine
 from nemesis.formats.schedule import After
 
@@ -45,9 +40,6 @@ class TriggersStage:
 
     def moments(self) -> list[str]:
         return [_text(moment) for moment in self._found()]
-
-    def before(self, at_us: int, most: int) -> list[str]:
-        return [_text(moment) for moment in before(self._found(), at_us, most=most)]
 
     def of_leaders(self) -> list[str]:
         return [_text(moment) for moment in leader_candidates(self._found())]

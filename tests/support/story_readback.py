@@ -19,7 +19,7 @@ from checker.story import story
 from harness.formats.history import show_value
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.generator import draw_schedule
-from harness.search.worlds.failure import failure_of
+from harness.search.worlds.outcome import failure_of
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FINAL_HEAL, FaultLine

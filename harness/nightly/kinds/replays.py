@@ -82,7 +82,7 @@ class Replays(Kind):
                 to.unmet(row, "real")
             to.real_run(row)
         else:
-            met, bucket = row.met, _finding(row, to)
+            met, bucket = row.met, _finding(row)
             if not met:
                 to.unmet(row, "simulated", is_finding=bucket is not None)
             elif bucket is not None:
@@ -91,12 +91,8 @@ class Replays(Kind):
         to.totals.replays_met += met
 
 
-def _finding(row: Replayed, to: Counting) -> Bucket | None:
+def _finding(row: Replayed) -> Bucket | None:
     """Return the bucket of a replayed schedule that a protocol should hold, if any."""
-    for schedule, bucket in to.saved.items():
-        folder = schedule.rpartition("/")[0]
-        if folder and row.file.endswith(folder):
-            return None if bucket.expected else bucket
     about = [row.expectation.property] if row.expectation.property else []
     if not row.found or plan.is_expected(row.protocol, about, row.bugs):
         return None

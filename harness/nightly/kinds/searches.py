@@ -95,7 +95,6 @@ class Searches(Kind):
     def count(row: SearchedRow | FinishedRow, to: Counting) -> None:
         if isinstance(row, FinishedRow):
             bucket = corpus.bucket_of(row.finding, row.folder, row.page, to.store)
-            to.saved[bucket.schedule] = bucket
             to.bucket(bucket, 0)
             return
         totals = to.totals
@@ -110,7 +109,7 @@ class Searches(Kind):
         for finding in row.findings:
             folder = findings.folder_of(to.store, finding).relative_to(to.store)
             bucket = corpus.bucket_of(finding, str(folder), "", to.store)
-            kept[bucket.name] = to.saved[bucket.schedule] = bucket
+            kept[bucket.name] = bucket
         for name, number in row.buckets.items():
             bucket = kept.get(name) or bucket_of(row.subject, "simulated", name)
             add_to(cell.broken, bucket.property, number)

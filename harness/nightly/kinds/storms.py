@@ -160,7 +160,7 @@ class ThirdPartyStorms(Kind):
         storm = StormGenerator(subject, system, night.request.number).draw(begun[about])
         if not night.fits(storm.schedule):
             return []
-        more = {"kinds": storm.family, "setup": subject.setup}
+        more = {"kinds": storm.family, "setup": subject}
         name = system.short_name.lower()
         return [night.real(f"{about}/{begun[about]}", storm.schedule, name, **more)]
 

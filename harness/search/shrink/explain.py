@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from harness.formats.finding import Counterfactual, Explanation
 from harness.search.deadline import Stop, never
-from harness.search.worlds.failure import failure_of
-from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
+from harness.search.worlds.outcome import ScheduleOutcome, failure_of, run_simulated
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule

@@ -1,20 +1,201 @@
-"""The outcome of one run of a schedule as a search needs it. Runs in the simulated world are made
-here, runs of real processes in `harness.search.worlds.real`."""
+"""The outcome of one run of a schedule as a search needs it: its failure, and what caused it.
+
+Runs in the simulated world are made here, runs of real processes in `harness.search.worlds.real`.
+The cause of a failure is the second half of its bucket (class of failures). Schedules that fail by
+the same bug should get the same name, so it contains no node, offset, epoch or time. Different bugs
+should get different names, so it says which step lost the record or kept a wrong one, and by which
+rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
 
-from checker.formats.anomalies import EXERCISE
-from checker.formats.verdict import Verdict
+from msgspec.structs import replace
+
+from checker.formats.anomalies import AGREEMENT, EXERCISE
+from checker.formats.story import Story, StoryStep
+from checker.formats.verdict import Anomaly, Verdict
+from checker.story import evidence, story
 from harness.search.draw.fault_coverage import fault_coverage
-from harness.search.worlds.failure import failure_of, visibly_broken
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
 from harness.sim.run import SimResult, StopAt, simulate
 from nemesis.formats.schedule import Schedule
+from node.formats import trace
 from node.formats.errors import FloodmarkError
+from node.formats.event_text import parse
+
+ELECTED_WITHOUT: Final = "elected-without"
+VOTED: Final = "by-votes"
+NEVER_CUT: Final = "never-cut"
+
+
+def of_record(
+    history: Sequence[StoryStep], events: Iterable[Mapping[str, Any]], partition: str
+) -> str:
+    """Return the first wrong step in the history of a record, "" if none is: "cut:RULE",
+    "overwritten", or for a leader that lacks it by which rule: "elected-without:in-sync"."""
+    step = next((s for s in history if s.breaks), None)
+    if step is None:
+        return ""
+    if step.breaks != ELECTED_WITHOUT:
+        return step.breaks
+    return f"{step.breaks}:{_election_rule(step, events, partition)}"
+
+
+def _election_rule(step: StoryStep, events: Iterable[Mapping[str, Any]], partition: str) -> str:
+    """Return the rule by which a leader was elected, from the controller's state at that time."""
+    isr: Sequence[str] = ()
+    elr: Sequence[str] = ()
+    right = VOTED
+    for event in _events(events, partition, trace.PARTITION):
+        if event["t_us"] > step.t_us:
+            break
+        if event["leader"] == step.node:
+            # It may have led before: the rule of its latest election counts.
+            right = right if right != VOTED else _right(event, isr, elr)
+        else:
+            right = VOTED
+        isr, elr = event["isr"], event["elr"]
+    return right
+
+
+def _right(event: Mapping[str, Any], isr: Sequence[str], elr: Sequence[str]) -> str:
+    if event["unclean"]:
+        return "unclean"
+    if event["leader"] in isr:
+        return "in-sync"
+    return "eligible" if event["leader"] in elr else "outside"
+
+
+def of_divergence(
+    events: Iterable[Mapping[str, Any]], partition: str, node: str = "", until_us: int | None = None
+) -> str:
+    """Return why two logs differ: "kept:RULE" with the rule of the last truncation of `node` ("":
+    of any replica), which chose what was kept; "kept:never-cut" without a truncation."""
+    rule = NEVER_CUT
+    for event in _events(events, partition, trace.TRUNCATED):
+        if until_us is not None and event["t_us"] > until_us:
+            break
+        if node in ("", event["node"]):
+            rule = event["reason"]
+    return f"kept:{rule}"
+
+
+def _events(
+    events: Iterable[Mapping[str, Any]], partition: str, name: str
+) -> list[Mapping[str, Any]]:
+    found = [e for e in events if e["event"] == name and e.get("partition") == partition]
+    return sorted(found, key=lambda e: (e["t_us"], e["node"]))
+
+
+UNKNOWN_CAUSE: Final = "?"
+"""The cause in a bucket's name if none is known."""
+
+
+def visibly_broken(result: SimResult) -> tuple[str, ...]:
+    """Return the properties that the checker or an invariant visible from outside finds broken."""
+    checked = [p.property for p in result.checked.properties if p.verdict is Verdict.INVALID]
+    seen = [b.property for b in result.violations if b.visible]
+    return tuple(dict.fromkeys([*checked, *seen]))
+
+
+def failure_of(result: SimResult, about: str = "") -> Failure | None:
+    """Return the first failure of a run that clients, traces or logs show, None if there is none:
+    a violated invariant, else an anomaly that the checker found. With `about`, only that property
+    counts."""
+    seen = [violation.anomaly() for violation in result.violations if violation.visible]
+    seen += [anomaly for anomaly in result.checked.anomalies if anomaly.verdict is Verdict.INVALID]
+    seen += [Anomaly(property=broken, name="") for broken in visibly_broken(result)]
+    first = next((anomaly for anomaly in seen if about in ("", anomaly.property)), None)
+    return None if first is None else Failure(result, first, about)
+
+
+class Failure:
+    """A failure of a run. `first` is the violation or anomaly that shows it. `partition` and
+    `offset` are those of the first lost or wrong record, or of the first difference between two
+    logs; the offset is -1 if the failure is about no record."""
+
+    def __init__(self, result: SimResult, first: Anomaly, about: str) -> None:
+        self._result = result
+        self._about = about
+        self.first = first
+        self.property = first.property
+        self.partition = first.partition
+        self.offset = first.offset if first.partition else -1
+        if first.partition and first.offset < 0:
+            self.offset = _first_difference(result, first.partition)
+
+    @property
+    def sentence(self) -> str:
+        """A sentence on the failure."""
+        if self._about and self.first.message:
+            return f"invalid: {self.first.message}"
+        return self._result.sentence
+
+    @cached_property
+    def bucket(self) -> str:
+        """The class of the failure, `property: cause`. The cause is the first wrong step in the
+        history of the lost or wrong record. If there is no such step, it is the name of the
+        invariant or anomaly, and for logs that differ also the rule of the last truncation."""
+        first, trace = self.first, self._result.trace
+        how = ""
+        if first.partition and first.offset >= 0:
+            how = of_record(self._history(), trace, first.partition)
+        if not how and first.property == AGREEMENT and first.partition:
+            node, until_us = "", None
+            if first not in self._result.checked.anomalies:
+                # An invariant is violated at one node, at a known time.
+                node = next((w.node for w in first.witnesses if w.node), "")
+                until_us = first.t_us if first.t_us >= 0 else None
+            how = f"{first.name} {of_divergence(trace, first.partition, node, until_us)}"
+        return f"{first.property}: {how or first.name or UNKNOWN_CAUSE}"
+
+    def _history(self) -> list[StoryStep]:
+        """Return the history of the lost or wrong record."""
+        result, here = self._result, (self.partition, self.offset)
+        known = [a for a in result.checked.anomalies if (a.partition, a.offset) == here]
+        read_us = next((t_us for a in known if (t_us := story.read_of(a)) is not None), None)
+        events = [parse(e) for e in result.trace if e.get("partition", here[0]) == here[0]]
+        life = story.life_of(events, self.offset, read_us, result.info.promise.acks)
+        return [] if life is None else [story.step_of(moment) for moment in life.moments]
+
+    def story(self) -> Story:
+        """Return the story of the failure. The checker names the record; the offset of an
+        invariant is often that of a log end."""
+        result = self._result
+        found = story.subject(result.checked)
+        if self._about:
+            of_it = (a for a in result.checked.anomalies if a.verdict is Verdict.INVALID)
+            found = next((a for a in of_it if a.property == self._about), None)
+        if found is None:
+            found = replace(self.first, offset=self.offset)
+        known = evidence.of(
+            found.partition,
+            result.info,
+            events=result.trace,
+            faults=result.faults,
+            exits=result.exits,
+            ops=result.ops,
+            logs=result.logs,
+        )
+        return story.build(known, found)
+
+
+def _first_difference(result: SimResult, partition: str) -> int:
+    """Return the first offset at which two replicas have different batches; -1 if none."""
+    seen: dict[int, str] = {}
+    apart: list[int] = []
+    for lines in result.logs.values():
+        for line in lines:
+            if line.partition != partition or not line.count:
+                continue
+            if seen.setdefault(line.offset, line.hash) != line.hash:
+                apart.append(line.offset)
+    return min(apart, default=-1)
 
 
 @dataclass(frozen=True, slots=True)

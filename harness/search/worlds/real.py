@@ -36,7 +36,6 @@ from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.subject import Drawn, RunFolders, Shrinks, drop
 from harness.systems.external.kept import ClusterKeeper, leaves_no_trace
 from harness.systems.external.system import ExternalSystem
-from harness.systems.interface import System
 from harness.systems.setup import Resolved, Setup
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine, took_effect
@@ -59,17 +58,12 @@ VALID_STORM: Final = "valid-storm"
 _UNDELIVERED: Final = ", undelivered only"
 
 
-class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """A system to search on real processes, by its name. `settings` are the given settings, `links`
-    is what stands between the nodes, `disk` the form of their disks ("": the usual one). `kinds`
-    are the kinds of faults (empty: all that it can take), `disks` is how many nodes may lose data
-    (none, one, any), `consumers` how many clients read during a storm. With `loss`, the code of a
-    known loss, only failures that show it count as alike."""
+class StormSubject(Setup, frozen=True, kw_only=True):
+    """A system to search on real processes. `kinds` are the kinds of faults (empty: all that it can
+    take), `disks` is how many nodes may lose data (none, one, any), `consumers` how many clients
+    read during a storm. With `loss`, the code of a known loss, only failures that show it count as
+    alike."""
 
-    system: str
-    settings: dict[str, str] = {}
-    links: str = ""
-    disk: str = ""
     kinds: tuple[str, ...] = ()
     disks: Disks = "any"
     loss: str = ""
@@ -88,15 +82,6 @@ class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
     def identity(self) -> str:
         """The system and its settings as `--systems` names them: `nats+sync=always`."""
         return "+".join((self.system, *(f"{name}={v}" for name, v in self.settings.items())))
-
-    @property
-    def setup(self) -> Setup:
-        """The system, its settings, and the forms of its links and disks."""
-        return Setup(system=self.system, settings=self.settings, links=self.links, disk=self.disk)
-
-    def find(self) -> System:
-        """Return the system with its settings. Raises UsageError."""
-        return self.setup.find()
 
     def longest_s(self, job: AnySearchJob) -> float:
         """Return after how many seconds a job is killed; others than a storm limit each run."""
@@ -236,7 +221,7 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
 
     def do(self) -> ScheduleOutcome:
         """Run the schedule on a new cluster, and judge it here. Call it in the main thread."""
-        return self._run(self.subject.setup.resolved(self.schedule))
+        return self._run(self.subject.resolved(self.schedule))
 
     def go_on(self, kept: ClusterKeeper) -> ScheduleOutcome | None:
         """Run the schedule on the cluster that the last job left running. End that cluster if the

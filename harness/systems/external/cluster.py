@@ -23,7 +23,7 @@ from harness.runs.run_folder import RunDir
 from harness.systems.adapter import Adapter, Members, Node
 from harness.systems.disks import PLAIN
 from harness.systems.external import calls, client_process, several
-from harness.systems.external.links import CLIENTS, KERNEL_LINKS, PROXY_LINKS, Links, make_links
+from harness.systems.external.links import CLIENTS, KERNEL_LINKS, PROXY_LINKS, Links
 from harness.systems.external.load import AdapterChoice, in_words
 from harness.systems.external.logs import DumpConfig, NodeDump, dump_logs
 from harness.systems.external.membership import MemberChanges
@@ -40,7 +40,7 @@ from nemesis.formats.schedule import Schedule
 from nemesis.links import kernel_links
 from nemesis.links.dialers import direct_connections
 from nemesis.links.kernel_links import KernelLinks
-from nemesis.links.tcp_control import TcpLinks
+from nemesis.links.tcp_control import Door, ProxyConfig, TcpLinks
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.formats.host_errors import reason
@@ -226,6 +226,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self.processes.start(node)
 
     def end_node(self, node: str, *, kill: bool) -> None:
+        """End the process of a node, if it has one, and wait until it is gone."""
         if kill:
             self.processes.kill(node)
         else:
@@ -235,6 +236,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self.view.lost(node)
 
     def empty_disk(self, node: str) -> None:
+        """Put the folder of a node that is down aside, and give it an empty one."""
         folder = self._data(node)
         if self._disks is not None:
             self._disks.rest(node)
@@ -243,9 +245,11 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         folder.mkdir(parents=True)
 
     def expect_end(self, node: str) -> None:
+        """Expect that the present process of a node ends by itself."""
         self.processes.expected.process(node, self.processes.incarnation(node))
 
     def running(self) -> Collection[str]:
+        """Return the brokers that have a process which is not paused."""
         return [node for node in self.brokers if self._running(node)]
 
     def said(self) -> Mapping[str, tuple[int, Members]]:
@@ -387,11 +391,20 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
                 tuple(self.nodes), self.factory.working, spared
             )
             return
-        self._links = make_links(
-            tuple(self.nodes.values()),
-            self.factory.working,
-            self._schedule.workload.seed,
-            self._output / "links.txt",
+        doors = tuple(
+            Door(node=node.name, role=role, listen=(node.host, port), target=(node.host, target))
+            for node in self.nodes.values()
+            for role, port in node.dialed.items()
+            if (target := node.listens[role]) != port
+        )
+        self._links = TcpLinks(
+            ProxyConfig(
+                doors=doors,
+                shared_clients=self.factory.working,
+                seed=self._schedule.workload.seed,
+                parent_pid=os.getpid(),
+                output_file=str(self._output / "links.txt"),
+            )
         )
         self._links.wait_ready()
         # The partitions are made from here.

@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -54,30 +54,24 @@ class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
         return cast(Adapter, _Renaming(adapter, self.prefix)) if self.prefix else adapter
 
 
+_NAMES: Final = {
+    **dict.fromkeys(("create", "read", "dump", "send", "acknowledge", "commit"), 1),
+    "change": 2,
+    "positions": 2,
+    "join": 3,
+    "poll": None,
+}
+"""Methods of an adapter, and which of their arguments names partitions, from 0; None: none."""
+
+
 class _Renaming:
     """An adapter whose partitions have a prefix in the system."""
 
     def __init__(self, adapter: Adapter, prefix: str) -> None:
         self._adapter, self._prefix = adapter, prefix
-        self.create = _changed(adapter.create, lambda nodes, name, *n: (nodes, prefix + name, *n))
-        self.change = _changed(
-            adapter.change, lambda a, b, name, n: (a, b, name and prefix + name, n)
-        )
-        self.read = _changed(adapter.read, lambda made, name, *n: (made, prefix + name, *n))
-        self.dump = _changed(adapter.dump, lambda me, name: (me, prefix + name))
-        self.send = _changed(adapter.send, self._renamed)
-        self.join = _changed(adapter.join, lambda made, g, m, names: (made, g, m, self._all(names)))
-        self.poll = _changed(adapter.poll, lambda *given: given, self._polled)
-        self.acknowledge = _changed(adapter.acknowledge, self._settled)
-        self.commit = _changed(
-            adapter.commit,
-            lambda session, at, *n: (session, {prefix + name: to for name, to in at.items()}, *n),
-        )
-        self.positions = _changed(
-            adapter.positions,
-            lambda made, group, names, *n: (made, group, self._all(names), *n),
-            self._positions,
-        )
+        for name, at in _NAMES.items():
+            back = self._outside if name in ("poll", "positions") else _as_it_is
+            setattr(self, name, self._renaming(getattr(adapter, name), at, back))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
@@ -91,50 +85,49 @@ class _Renaming:
             found |= {of + name.removeprefix(of + self._prefix): answer[name] for name in mine}
         return found
 
-    def _positions(self, answer: Any) -> Any:
-        if not isinstance(answer, Mapping):
-            return answer
-        return {str(name).removeprefix(self._prefix): at for name, at in answer.items()}
+    def _renaming(
+        self, method: Callable[..., Any], at: int | None, back: Callable[[Any], Any]
+    ) -> Callable[..., Any]:
+        """Return a method of the same kind (coroutine or not) with other names of partitions."""
 
-    def _all(self, names: Sequence[str]) -> list[str]:
-        return [self._prefix + name for name in names]
+        def names(given: Sequence[Any]) -> list[Any]:
+            return [self._inside(each) if n == at else each for n, each in enumerate(given)]
 
-    def _polled(self, polled: Any) -> Any:
-        """Return an answer to `poll`, if it is one, with the names of the harness."""
-        if not isinstance(polled, Polled):
-            return polled
-        given = [
-            replace(each, partition=each.partition.removeprefix(self._prefix))
-            if isinstance(each, Delivery)
-            else each
-            for each in polled.deliveries
-        ]
-        return replace(polled, deliveries=given, assigned=self._positions(polled.assigned))
+        if inspect.iscoroutinefunction(method):
 
-    def _settled(self, session: Any, deliveries: Sequence[Delivery], *more: Any) -> tuple[Any, ...]:
-        named = [replace(each, partition=self._prefix + each.partition) for each in deliveries]
-        return session, named, *more
+            @functools.wraps(method)
+            async def later(*given: Any) -> Any:
+                return back(await method(*names(given)))
 
-    def _renamed(self, connection: Any, record: Record) -> tuple[Any, Record]:
-        named = self._prefix + record.partition
-        return connection, replace(record, partition=named)
+            return later
+        return functools.wraps(method)(lambda *given: back(method(*names(given))))
+
+    def _inside(self, value: Any) -> Any:
+        """Return an argument with the names of the system; "" stands for no partition."""
+        match value:
+            case str():
+                return value and self._prefix + value
+            case Record() | Delivery():
+                return replace(value, partition=self._prefix + value.partition)
+            case Mapping():
+                return {self._prefix + name: each for name, each in value.items()}
+        return [self._inside(each) for each in value]
+
+    def _outside(self, answer: Any) -> Any:
+        """Return an answer with the names of the harness."""
+        match answer:
+            case Delivery():
+                return replace(answer, partition=answer.partition.removeprefix(self._prefix))
+            case Mapping():
+                return {str(name).removeprefix(self._prefix): at for name, at in answer.items()}
+            case Polled():
+                given = [self._outside(each) for each in answer.deliveries]
+                return replace(answer, deliveries=given, assigned=self._outside(answer.assigned))
+        return answer
 
 
-def _changed(
-    method: Callable[..., Any],
-    change: Callable[..., tuple[Any, ...]],
-    back: Callable[[Any], Any] = lambda answer: answer,
-) -> Callable[..., Any]:
-    """Return a method of the same kind (coroutine or not) whose arguments and answer are
-    changed."""
-    if inspect.iscoroutinefunction(method):
-
-        @functools.wraps(method)
-        async def later(*given: Any) -> Any:
-            return back(await method(*change(*given)))
-
-        return later
-    return functools.wraps(method)(lambda *given: back(method(*change(*given))))
+def _as_it_is(answer: Any) -> Any:
+    return answer
 
 
 def load_object(place: str) -> Any:

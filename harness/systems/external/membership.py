@@ -7,9 +7,9 @@ that it is so. An answer "success" proves nothing."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -23,6 +23,9 @@ from nemesis.view import ClusterView
 from nemesis.world import ChangeOutcome, ClusterChange
 from node.formats.errors import FloodmarkError
 
+if TYPE_CHECKING:
+    from harness.systems.external.cluster import ExternalCluster
+
 CALL_TIMEOUT_S: Final = 5.0
 RETRY_S: Final = 0.2
 TIMES_UNTIL_STUCK: Final = 3
@@ -34,31 +37,10 @@ _FRESH_US: Final = 1_000_000
 Steps = Iterator[None]
 
 
-class Actors(Protocol):
-    """The parts of a cluster that a change acts on."""
-
-    def start_node(self, node: str) -> None:
-        """Start a node's next process."""
-
-    def end_node(self, node: str, *, kill: bool) -> None:
-        """End the process of a node, if it has one, and wait until it is gone."""
-
-    def empty_disk(self, node: str) -> None:
-        """Put the folder of a node that is down aside, and give it an empty one."""
-
-    def expect_end(self, node: str) -> None:
-        """Expect that the present process of a node ends by itself."""
-
-    def running(self) -> Collection[str]:
-        """Return the nodes that have a process which is not paused."""
-
-    def said(self) -> Mapping[str, tuple[int, Members]]:
-        """Return the last answer of `members` of each node, with its time in microseconds."""
-
-
 class MemberChanges:
     """The members of a cluster, and the change under way. `nodes` are all slots, whose identities
-    it changes; the first `size` of them are the members at the start."""
+    it changes; the first `size` of them are the members at the start. A change acts on the cluster
+    `actors`."""
 
     def __init__(
         self,
@@ -66,7 +48,7 @@ class MemberChanges:
         nodes: dict[str, Node],
         brokers: Sequence[str],
         size: int,
-        actors: Actors,
+        actors: ExternalCluster,
         *,
         view: ClusterView,
         servers: Sequence[Server] = (),

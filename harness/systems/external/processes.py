@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ import msgspec
 
 from harness.systems.external import guardian, launcher
 from harness.systems.node_processes import REAP_TIMEOUT_S, NodeProcess, NodeProcesses, last_lines
+from harness.systems.ports import is_free
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.formats.host_errors import reason
@@ -198,20 +198,10 @@ def _await_free(node: str, launch: Launch) -> None:
     Raises FloodmarkError when one stays taken.
     """
     deadline = time.monotonic() + PORT_TIMEOUT_S
-    while taken := [p for p in launch.ports.values() if not _is_free(launch.host, p)]:
+    while taken := [p for p in launch.ports.values() if not is_free(p, launch.host)]:
         if time.monotonic() > deadline:
             raise FloodmarkError(
                 f"port {taken[0]} of {node} is taken by another process: end that, or run again "
                 "for other ports"
             )
         time.sleep(_LOOK_S)
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((host, port))
-        except OSError:
-            return False
-    return True

@@ -12,7 +12,7 @@ import pytest
 from checker.engine.local import check_run
 from checker.formats.story import RULES, Story
 from checker.story import evidence, story
-from harness.search.worlds.failure import failure_of
+from harness.search.worlds.outcome import failure_of
 from harness.sim.run import simulate
 from nemesis.formats.schedule import load
 from node.core.bugs import KNOWN_BUGS, KnownBug

@@ -13,7 +13,6 @@ import pytest
 import typer
 
 from harness.cli import main
-from harness.cli.exit_codes import REPLACED
 from harness.cli.options import Option, options_of, parts, request_of
 from harness.cli.values import (
     Duration,
@@ -77,7 +76,6 @@ def test_one_name_has_one_meaning() -> None:
     names = [name for name, _ in named]
     assert sorted(names) == sorted({*names}), "a budget is a time with every command"
     assert {"--budget", "--jobs", "--seed"} <= {*names}
-    assert REPLACED.keys().isdisjoint(names)
 
 
 def wrong(kind: ValueKind, tmp_path: Path) -> list[str]:

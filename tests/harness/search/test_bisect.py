@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.search.bisect import Bisection, plain_runs
+from harness.search.bisect import Bisection
 from harness.search.bisect_run import BisectResult, VersionRun, in_words
 
 
@@ -65,7 +65,6 @@ def test_it_needs_few_runs_where_failures_are_rare() -> None:
 @pytest.mark.nightly
 def test_a_plain_bisection_believes_rare_failures_too_much() -> None:
     rare = 1 / 12
-    assert plain_runs(32) == 5
     assert plain(100, 32, rare) < 0.3
     assert trials(100, 32, rare, failed=8, of=96).right >= 0.9
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import io
 import json
@@ -27,7 +26,6 @@ from harness.formats.finding import RECORD, RunCounts
 from harness.runs.run_paths import run_folders
 from harness.search import findings
 from harness.serve.app import content_policy
-from harness.serve.archive import packed
 from harness.serve.server import BUSY_CONNECTIONS, StoreServer, _hosts
 from reports import build
 from reports.nightly_page.store_page import Store, Wanted, render_list
@@ -297,29 +295,15 @@ def test_the_name_of_a_folder_never_breaks_a_header(tmp_path: Path) -> None:
         assert "a?" in paths(asking(port), "")
 
 
-def test_an_archive_that_is_not_finished_leaves_no_thread(
-    store: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_cannot_be_packed_is_an_incomplete_archive(
+    get: Get, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client disconnects, or a file cannot be read."""
-
-    async def blocks(most: int) -> None:
-        found = packed(store / "bad" / "20260101T000000", "bad")
-        async for _ in found:
-            if most == 1:
-                break
-        await found.aclose()
-
     def refuse(*_: object, **__: object) -> None:
         raise OSError("Input/output error")
 
-    asyncio.run(blocks(1))
     monkeypatch.setattr(tarfile.TarFile, "addfile", refuse)
-    with pytest.raises(OSError, match="could not be packed: Input/output error"):
-        asyncio.run(blocks(2))
-    for thread in threading.enumerate():
-        if thread.name == "pack":
-            thread.join(PATIENCE_S)
-            assert not thread.is_alive()
+    with pytest.raises(http.client.IncompleteRead):
+        get("/download/bad/20260101T000000.tar.gz").read()
 
 
 def test_requests_beyond_the_bound_are_refused(store: Path) -> None:

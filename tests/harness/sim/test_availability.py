@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checker.formats.verdict import Verdict
-from harness.search.worlds.failure import failure_of
+from harness.search.worlds.outcome import failure_of
 from harness.sim.run import SimResult, simulate
 from nemesis.formats.cluster_spec import Cluster, Workload
 from nemesis.formats.fault import decode_all

@@ -14,7 +14,7 @@ from checker.formats.anomalies import LIVENESS
 from harness.search.draw import generator
 from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.situations import PERCENT, SITUATIONS, Situation, draw_situation
-from harness.search.worlds.failure import visibly_broken
+from harness.search.worlds.outcome import visibly_broken
 from harness.sim import compiled
 from harness.sim.run import SimResult, SimRun, no_collections, simulate
 from nemesis.faults import Kill, Link, PowerCut, Reassign

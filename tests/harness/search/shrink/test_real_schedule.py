@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from harness.search.draw.generator import TIMINGS
-from harness.search.shrink import evaluation
-from harness.search.shrink import real_schedule as forms
-from harness.search.shrink.evaluation import Conditions, Evaluation, jittered
+from harness.search.shrink import real_schedule
+from harness.search.shrink.real_schedule import Conditions, Evaluation, jittered
 from harness.search.shrink.to_script import one_client_per_send, to_script
 from harness.search.worlds.outcome import run_simulated
 from harness.sim.latency_profile import BUSY_HOST, OVERLOADED_HOST
@@ -35,7 +34,7 @@ def test_a_script_does_what_the_clients_did_and_fails_alike() -> None:
     apart = one_client_per_send(script)
     check(apart)
     assert len(apart.workload.scripted_clients()) == len(script.workload.operations)
-    slow = forms.slow_motion(script, 6).workload
+    slow = real_schedule.slow_motion(script, 6).workload
     assert [o.after.delay_ms for o in slow.operations if o.after] == [
         6 * o.after.delay_ms for o in script.workload.operations if o.after
     ]
@@ -62,23 +61,23 @@ def test_the_variant_that_fails_most_often_is_kept(monkeypatch: pytest.MonkeyPat
         tried.append((form.name, under.seed))
         return fails[form.name][under.seed] == "x"
 
-    monkeypatch.setattr(evaluation, "CONDITIONS", all_conditions)
+    monkeypatch.setattr(real_schedule, "CONDITIONS", all_conditions)
     monkeypatch.setattr(Evaluation, "fails", tries)
-    assert forms._best([one, two, three], Evaluation("anything")) is two
+    assert real_schedule._best([one, two, three], Evaluation("anything")) is two
     # What cannot fail often enough any more is given up.
     assert tried[8:] == [("three", 0), ("three", 1)]
     # Of two that fail equally often, the one with fewer fixed times.
     timed = replace(one, faults=(Kill(on="n1", at_ms=5),))
-    assert forms._best([timed, replace(one, faults=())], Evaluation("anything")) != timed
+    assert real_schedule._best([timed, replace(one, faults=())], Evaluation("anything")) != timed
 
 
 def test_runs_on_busy_hosts_are_slow_and_deterministic() -> None:
     drawn, bucket = bitten()[0]
-    schedule = forms.slow_motion(drawn, 6)
+    schedule = real_schedule.slow_motion(drawn, 6)
     session_ms = schedule.cluster.timings.session_ms
     assert session_ms == 6 * TIMINGS.session_ms
     assert run_simulated(schedule).bucket == bucket, "slow motion fails alike"
-    longer = [fault.for_ms for fault in forms.with_longer_faults(schedule).faults]
+    longer = [fault.for_ms for fault in real_schedule.with_longer_faults(schedule).faults]
     assert longer == [6, 2 * session_ms], "a fault of about a session lasts for two"
     runs = {
         host: [simulate(schedule, seed=1, stop_at="never", latency=host) for _ in range(2)]
@@ -101,13 +100,13 @@ def test_properties_of_the_network_leave_the_faults_their_numbers() -> None:
 @pytest.mark.nightly
 def test_kip_101_s_loss_has_a_form_that_fails_in_most_runs() -> None:
     schedule, _ = bitten()[0]
-    form = forms.real_schedule(schedule, LOST)
+    form = real_schedule.real_schedule(schedule, LOST)
     assert form is not None
-    assert form.failures >= forms.RUNS / 2
+    assert form.failures >= real_schedule.RUNS / 2
 
 
 def test_a_failure_that_never_comes_has_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "CONDITIONS", evaluation.CONDITIONS[:2])
-    monkeypatch.setattr(forms, "SLOWER", (6,))
+    monkeypatch.setattr(real_schedule, "CONDITIONS", real_schedule.CONDITIONS[:2])
+    monkeypatch.setattr(real_schedule, "SLOWER", (6,))
     schedule = replace(bitten()[0][0], faults=())
-    assert forms.real_schedule(schedule, LOST) is None
+    assert real_schedule.real_schedule(schedule, LOST) is None

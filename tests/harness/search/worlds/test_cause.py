@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from checker.formats.story import StoryStep
-from harness.search.worlds import cause
+from harness.search.worlds import outcome
 
 PARTITION = "log-0"
 
@@ -48,7 +48,7 @@ def test_the_cause_of_a_leader_without_a_record_is_its_right_to_lead(
 ) -> None:
     # Changes after the election do not change the right to lead.
     events = [after, before, decided(after["t_us"] + 1, "n2", "n2 n1")]
-    name = cause.of_record(lacking(8), events, PARTITION)
+    name = outcome.of_record(lacking(8), events, PARTITION)
     assert name == f"elected-without:{right}"
 
 
@@ -56,8 +56,8 @@ def test_the_cause_of_a_truncation_is_its_rule_and_a_sound_timeline_has_none() -
     wrong = StoryStep(
         t_us=3, text="", kind="truncated", node="n2", breaks="cut:offset-for-leader-epoch"
     )
-    assert cause.of_record([wrong, *lacking(6)], [], PARTITION) == "cut:offset-for-leader-epoch"
-    assert cause.of_record([], [], PARTITION) == ""
+    assert outcome.of_record([wrong, *lacking(6)], [], PARTITION) == "cut:offset-for-leader-epoch"
+    assert outcome.of_record([], [], PARTITION) == ""
 
 
 def test_the_cause_of_a_divergence_is_the_rule_of_the_last_truncation() -> None:
@@ -66,7 +66,7 @@ def test_the_cause_of_a_divergence_is_the_rule_of_the_last_truncation() -> None:
         cut(4, "n2", "offset-for-leader-epoch"),
         cut(6, "n3", "other"),
     ]
-    assert cause.of_divergence(events, PARTITION, "n2") == "kept:offset-for-leader-epoch"
-    assert cause.of_divergence(events, PARTITION, "n2", 3) == "kept:own-high-watermark"
-    assert cause.of_divergence(events, PARTITION) == "kept:other"
-    assert cause.of_divergence(events, PARTITION, "n1") == "kept:never-cut"
+    assert outcome.of_divergence(events, PARTITION, "n2") == "kept:offset-for-leader-epoch"
+    assert outcome.of_divergence(events, PARTITION, "n2", 3) == "kept:own-high-watermark"
+    assert outcome.of_divergence(events, PARTITION) == "kept:other"
+    assert outcome.of_divergence(events, PARTITION, "n1") == "kept:never-cut"
