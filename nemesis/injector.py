@@ -54,6 +54,7 @@ class Injector:
         voters: Sequence[str] | None = None,
     ) -> None:
         self._schedule = schedule
+        self._faults = [kind_of(fault) for fault in schedule.faults]
         self._cluster = cluster = schedule.cluster
         voters = cluster.voter_names() if voters is None else voters
         self._nodes = (*cluster.broker_names(), *voters)
@@ -88,7 +89,7 @@ class Injector:
         """Return whether only the final heal is left: no fault or operation waits for its time or
         its end, no breakpoint for its process."""
         unmet = any(
-            self._waits_for_stop(index) and {*active.held.values()} - {*active.stopped}
+            self._faults[index].of_turns and {*active.held.values()} - {*active.stopped}
             for index, active in self._active.items()
         )
         waiting = any(triggers.waiting for triggers in self._triggers.values())
@@ -163,7 +164,7 @@ class Injector:
     def active(self) -> tuple[str, ...]:
         """Return the faults in force now, each as its kind and its nodes."""
         return tuple(
-            " ".join([self._schedule.faults[index].what, *active.nodes])
+            " ".join([self._faults[index].what, *active.nodes])
             for index, active in self._active.items()
         )
 
@@ -181,7 +182,7 @@ class Injector:
         nodes = {node for active in self._active.values() for node in active.nodes}
         links = {link for active in self._active.values() for link in active.links}
         for index in list(self._active):
-            if isinstance(self._schedule.faults[index], ChangeFault):
+            if isinstance(self._faults[index], ChangeFault):
                 # The final heal of members comes last, as a whole.
                 nodes.update(self._active.pop(index).nodes)
             else:
@@ -206,8 +207,7 @@ class Injector:
         )
 
     def _inject(self, index: int, now_ms: int) -> None:
-        fault = self._schedule.faults[index]
-        kind = kind_of(fault)
+        fault = self._faults[index]
         start_us = self._world.now_us()
         self._begin_to_count(fault.name, now_ms)
         on = self._resolve_on(index)
@@ -215,7 +215,7 @@ class Injector:
             self._fail(index, start_us, f"nobody is {_on(fault)} now")
             return
         try:
-            injected = kind.inject(self._site(index, on))
+            injected = fault.inject(self._site(index, on))
         except FloodmarkError as error:
             self._fail(index, start_us, str(error), on.nodes)
             return
@@ -231,10 +231,10 @@ class Injector:
         if injected.change is not None:
             self._changing[index] = injected
             heapq.heappush(self._due, (now_ms + LOOK_MS, _LOOK, index, 0))
-        if kind.lasts:
+        if fault.lasts:
             self._active[index] = injected
             # The time of a breakpoint counts from when a process stops at it.
-            if fault.for_ms is not None and not kind.of_turns:
+            if fault.for_ms is not None and not fault.of_turns:
                 heapq.heappush(self._due, (now_ms + fault.for_ms, _HEAL, index, 0))
 
     def note_outcomes(self) -> None:
@@ -260,19 +260,19 @@ class Injector:
     def _stopped_at(self, number: int) -> None:
         """Note that a process has stopped at a breakpoint: `step` acts on it."""
         for index, active in self._active.items():
-            if self._waits_for_stop(index) and number in active.held:
+            if self._faults[index].of_turns and number in active.held:
                 active.stopped.append(active.held[number])
                 self._stopped.append((index, number))
 
     def _act_on_stopped(self, index: int, number: int, now_ms: int) -> None:
         """Do to a process that stands at a breakpoint what its fault does there, and let its
         `for_ms` count from now."""
-        active, fault = self._active.get(index), self._schedule.faults[index]
+        active, fault = self._active.get(index), self._faults[index]
         if active is None or number not in active.held:
             return
         node = active.held[number]
         try:
-            kind_of(fault).stopped(node, self._site(index, Resolution((node,))))
+            fault.stopped(node, self._site(index, Resolution((node,))))
         except FloodmarkError as error:
             self.problems.append(f"fault {index}: {error}")
         if fault.for_ms is not None:
@@ -282,7 +282,7 @@ class Injector:
         """Heal the fault of this name; return its nodes. Raises FloodmarkError if it is not in
         force."""
         for index, active in self._active.items():
-            if self._schedule.faults[index].name == name:
+            if self._faults[index].name == name:
                 self._heal(index)
                 return active.nodes
         raise FloodmarkError(f"no fault '{name}' is in force")
@@ -296,20 +296,17 @@ class Injector:
             return
         self.operated += 1
 
-    def _waits_for_stop(self, index: int) -> bool:
-        return kind_of(self._schedule.faults[index]).of_turns
-
     def _heal(self, index: int, number: int = 0, *, finally_: bool = False) -> None:
         """Heal a fault, or release the node of its breakpoint `number` while others remain. If that
         fails it is tried again, until it is given up at the final heal."""
-        active, fault = self._active[index], self._schedule.faults[index]
-        kind, start_us = kind_of(fault), self._world.now_us()
+        active, fault = self._active[index], self._faults[index]
+        start_us = self._world.now_us()
         if number and len(active.held) > 1:
             if number in active.held:
                 self._release(index, number)
             return
         site = self._site(index, Resolution(active.nodes))
-        healed = kind.heal(active, site)
+        healed = fault.heal(active, site)
         if healed.failed and not finally_:
             self._tries[index] += 1
             if self._tries[index] < TRIES:
@@ -317,7 +314,7 @@ class Injector:
             return
         for _ in range(TRIES - 1):
             if healed.failed:
-                healed = kind.heal(active, site)
+                healed = fault.heal(active, site)
         del self._active[index]
         self.problems += [
             f"fault {index} ({' '.join([fault.what, *active.nodes])}) is still in force: {why}"
@@ -341,7 +338,7 @@ class Injector:
         active = self._active[index]
         site = self._site(index, Resolution((active.held[number],)))
         try:
-            kind_of(self._schedule.faults[index]).release(active, number, site, [])
+            self._faults[index].release(active, number, site, [])
         except FloodmarkError:
             heapq.heappush(self._due, (self._now_ms + LOOK_MS, _HEAL, index, number))
 
@@ -361,7 +358,7 @@ class Injector:
 
     def _resolve_on(self, index: int) -> Resolution:
         """Return the nodes of a fault: roles stand for nodes that the fault can act on."""
-        fault = self._schedule.faults[index]
+        fault = self._faults[index]
         if not hasattr(fault, "on"):
             return Resolution(())
         return resolve(
@@ -369,7 +366,7 @@ class Injector:
             self._view,
             self._cluster,
             self._rngs[index],
-            self._able(kind_of(fault)),
+            self._able(fault),
             clients=self._clients,
             busy={node for active in self._active.values() for node in active.nodes},
             spare_voters=self._schedule.drawn,
@@ -413,7 +410,7 @@ class Injector:
         detail: str = "",
         **counts: int,
     ) -> None:
-        fault = None if index == FINAL_HEAL else self._schedule.faults[index]
+        fault = None if index == FINAL_HEAL else self._faults[index]
         line = FaultLine(
             fault=index,
             what="" if fault is None else fault.what,

@@ -92,36 +92,9 @@ class DiskServer:
         self._slow: list[tuple[int, Inode]] = []
         self._listed: dict[int, list[tuple[int, str, int]]] = {}
         self._last_handle = 0
+        # The method for an operation has its name.
         self._answers: dict[int, Callable[[int, Body], Answer]] = {
-            Opcode.LOOKUP: self._lookup,
-            Opcode.FORGET: self._forget,
-            Opcode.BATCH_FORGET: self._forget_many,
-            Opcode.GETATTR: self._getattr,
-            Opcode.SETATTR: self._setattr,
-            Opcode.READLINK: self._readlink,
-            Opcode.SYMLINK: self._symlink,
-            Opcode.MKNOD: self._mknod,
-            Opcode.MKDIR: self._mkdir,
-            Opcode.UNLINK: self._unlink,
-            Opcode.RMDIR: self._rmdir,
-            Opcode.RENAME: self._rename,
-            Opcode.RENAME2: self._rename2,
-            Opcode.LINK: self._link,
-            Opcode.OPEN: self._open,
-            Opcode.CREATE: self._create,
-            Opcode.READ: self._read,
-            Opcode.WRITE: self._write,
-            Opcode.STATFS: self._statfs,
-            Opcode.RELEASE: self._release,
-            Opcode.FSYNC: self._fsync,
-            Opcode.FSYNCDIR: self._fsyncdir,
-            Opcode.OPENDIR: self._opendir,
-            Opcode.READDIR: self._readdir,
-            Opcode.RELEASEDIR: self._releasedir,
-            Opcode.FALLOCATE: self._fallocate,
-            Opcode.INIT: self._init,
-            Opcode.INTERRUPT: self._interrupt,
-            Opcode.DESTROY: lambda inode, body: None,
+            operation: getattr(self, f"_{operation.name.lower()}") for operation in Opcode
         }
 
     def serve(self) -> None:
@@ -287,6 +260,9 @@ class DiskServer:
             *(wire.MOST_WRITE, wire.TIME_GRAIN_NS, wire.MOST_WRITE // wire.PAGE, 0, 0),
         )
 
+    def _destroy(self, inode: int, body: Body) -> None:
+        """Answer nothing: the mount is gone."""
+
     def _interrupt(self, inode: int, body: Body) -> None:
         self._late.interrupt(wire.INTERRUPT_IN.unpack_from(body)[0])
 
@@ -296,7 +272,7 @@ class DiskServer:
     def _forget(self, inode: int, body: Body) -> None:
         self._volume.forget(inode, wire.FORGET_IN.unpack_from(body)[0])
 
-    def _forget_many(self, inode: int, body: Body) -> None:
+    def _batch_forget(self, inode: int, body: Body) -> None:
         count, _ = wire.BATCH_IN.unpack_from(body)
         for place in range(count):
             at = wire.BATCH_IN.size + place * wire.BATCH_ONE.size

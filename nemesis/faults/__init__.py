@@ -18,69 +18,20 @@ from nemesis.faults.disks import (
     SlowFsync,
     TornWrite,
 )
-from nemesis.faults.kill import Kill
-from nemesis.faults.kind import KINDS, FaultKind, aliases, kind_of, register, storm_kinds
-from nemesis.faults.link_fault import kinds_on
+from nemesis.faults.kind import KINDS as KINDS
+from nemesis.faults.kind import FaultKind as FaultKind
+from nemesis.faults.kind import aliases as aliases
+from nemesis.faults.kind import kind_of as kind_of
+from nemesis.faults.kind import register as register
+from nemesis.faults.kind import storm_kinds as storm_kinds
+from nemesis.faults.link_fault import kinds_on as kinds_on
 from nemesis.faults.membership import Join, Leave, Operate, Replace, Return
 from nemesis.faults.messages import Delay, Link, Loss
 from nemesis.faults.partitions import Bridge, Cut, Isolate, Ring
-from nemesis.faults.pause import Pause, Resume
 from nemesis.faults.power_cut import PowerCut
+from nemesis.faults.process_fault import Kill, Pause, Resume
 from nemesis.faults.restart import Downgrade, Restart, Stop, Upgrade
 from nemesis.faults.syscalls import Syscall
-
-__all__ = [
-    "KINDS",
-    "BitFlip",
-    "Break",
-    "Bridge",
-    "ClockJump",
-    "ClockRate",
-    "ClockSkew",
-    "Cut",
-    "Delay",
-    "DiskEmptied",
-    "DiskFull",
-    "Downgrade",
-    "ElectPreferred",
-    "ElectUnclean",
-    "FaultKind",
-    "FsyncError",
-    "HalfOpen",
-    "Isolate",
-    "Join",
-    "Kill",
-    "Leave",
-    "Link",
-    "Loss",
-    "LyingFsync",
-    "OldCopy",
-    "Operate",
-    "Pause",
-    "PowerCut",
-    "ReadError",
-    "Reassign",
-    "Release",
-    "Replace",
-    "Reset",
-    "Restart",
-    "Resume",
-    "Return",
-    "Ring",
-    "SetMinIsr",
-    "Slow",
-    "SlowFsync",
-    "Stall",
-    "Stop",
-    "Syscall",
-    "TornWrite",
-    "Upgrade",
-    "aliases",
-    "kind_of",
-    "kinds_on",
-    "register",
-    "storm_kinds",
-]
 
 # A seed draws kinds by their place here: a new one goes to the end.
 for _kind in (

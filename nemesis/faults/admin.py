@@ -38,7 +38,6 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
         return Injected(detail=" ".join(command.replicas), change=change)
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of any fault, and a partition that is not in the cluster."""
         yield from super().problems(cluster, workload)
         partition = getattr(self, "partition", None)
         if partition is not None and partition not in cluster.partition_names():
@@ -59,13 +58,11 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
     drawing = Drawing(aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any command can have, and a `first` that is no broker."""
         yield from super().problems(cluster, workload)
         if self.first and self.first not in cluster.broker_names():
             yield f"first: no broker '{self.first}' in this cluster"
 
     def command(self, site: Site) -> Command:
-        """Return the command that lets the first replica lead."""
         return Command("elect-preferred", self.partition, (self.first,) if self.first else ())
 
     @classmethod
@@ -80,7 +77,6 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
         return ElectPreferred(partition=dice.partition(), at_ms=at_ms)
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         if self.first:
             return f"Let {self.first} lead {self.partition}, and be its first replica"
         return f"Let the first replica of {self.partition} lead"
@@ -98,11 +94,9 @@ class ElectUnclean(AdminFault, frozen=True, kw_only=True, tag="elect-unclean"):
 
     @classmethod
     def compose(cls, spot: Spot) -> Fault:
-        """Return the command for the partition of the spot."""
         return cls(partition=spot.partition, at_ms=0)
 
     def command(self, site: Site) -> Command:
-        """Return the command that lets any active replica lead."""
         return Command("elect-unclean", self.partition)
 
 
@@ -123,7 +117,6 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of any command, and replicas that are not different brokers."""
         yield from super().problems(cluster, workload)
         if self.replicas not in ("", *WORDS):
             names = self.replicas.split(",")
@@ -133,7 +126,6 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
                 yield "replicas: name each broker once"
 
     def command(self, site: Site) -> Command:
-        """Return the command that moves the partition, or cancels its reassignment."""
         if self.replicas not in WORDS:
             replicas = tuple(self.replicas.split(",")) if self.replicas else ()
             return Command("reassign", self.partition, replicas)
@@ -171,7 +163,6 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
 
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Reassign:
-        """Draw a partition, each of whose replicas moves to the next broker."""
         return Reassign(partition=dice.partition(), replicas=ROTATE, at_ms=at_ms)
 
     def joined(self, other: Fault) -> Iterator[Fault]:
@@ -185,7 +176,6 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
                 yield replace(other, first=first, at_ms=when.at_ms, after=when.after)
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         if not self.replicas:
             return f"Cancel the move of {self.partition}"
         if self.replicas == ROTATE:
@@ -209,17 +199,14 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
 
     @classmethod
     def compose(cls, spot: Spot) -> Fault:
-        """Draw a number of replicas."""
         return cls(min_isr=spot.dice.rng.randint(1, spot.dice.copies), at_ms=0)
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of any command, and a `min_isr` above the number of replicas."""
         yield from super().problems(cluster, workload)
         if not 1 <= self.min_isr <= cluster.replication_factor:
             yield "min_isr must be 1..replication_factor"
 
     def command(self, site: Site) -> Command:
-        """Return the command that changes min.insync.replicas."""
         return Command("set-min-isr", min_isr=self.min_isr)
 
 

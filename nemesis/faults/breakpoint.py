@@ -93,12 +93,10 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
     )
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any fault can have, and an event that can never match."""
         yield from super().problems(cluster, workload)
         yield from wrong_event(self.event, self.match)
 
     def may_lose(self) -> Loss:
-        """Return the loss that a power cut there may cause."""
         return "unsynced" if self.then == "power-cut" else ""
 
     @classmethod
@@ -130,7 +128,6 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
         return replace(drawn, event=spot.dice.weighted(events), match=match)
 
     def lasting(self) -> BreakAt:
-        """Return the breakpoint."""
         return BreakAt(self.event, self.match, self.nth, TurnStep(self.before))
 
     def stopped(self, node: str, site: Site) -> None:
@@ -155,19 +152,16 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
                 site.processes.start_again(site.number, node)
 
     def effect(self, injected: Injected) -> Effect:
-        """Count the processes that stopped there."""
         stopped = tuple(injected.stopped)
         return Effect(nodes=stopped, counts={"stopped": len(stopped)})
 
     def plainer(self) -> Iterator[Break]:
-        """Yield the fault with a kill instead of a power cut, and before the usual step."""
         if self.then == "power-cut":
             yield replace(self, then="kill")
         if self.before != "send":
             yield replace(self, before="send")
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         fields = conditions(self.match)
         name = f"'{self.event}' " if self.event else ""
         return (
@@ -190,7 +184,6 @@ class Release(FaultKind, frozen=True, kw_only=True, tag="release"):
 
     @property
     def undoes(self) -> str:
-        """The name of the fault that this one undoes."""
         return self.of
 
     def inject(self, site: Site) -> Injected:

@@ -31,13 +31,11 @@ class _WrongClock(ProcessFault, frozen=True, kw_only=True):
     simulated = False
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any fault can have, and an offset of 0."""
         yield from super().problems(cluster, workload)
         if not self.offset_ms:
             yield "offset_ms is 0, which changes nothing"
 
     def act(self, site: Site, node: str) -> None:
-        """Move the wall clock of a node."""
         site.world.shift_clock(node, self.offset_ms)
 
     @classmethod
@@ -66,11 +64,9 @@ class ClockSkew(_WrongClock, frozen=True, kw_only=True, tag="clock-skew"):
     drawing = Drawing(targets=ONE_NODE, aliases=("clock",))
 
     def undo(self, site: Site, node: str) -> None:
-        """Move the wall clock back."""
         site.world.shift_clock(node, -self.offset_ms)
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         return f"Set the wall clock of {target(self.on)} {self._distance()}"
 
 
@@ -88,7 +84,6 @@ class ClockJump(_WrongClock, frozen=True, kw_only=True, tag="clock-jump"):
         return msgspec.structs.replace(super().draw_on(dice, on, at_ms, for_ms), for_ms=None)
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         return f"Let the wall clock of {target(self.on)} jump {self._distance()}"
 
 
@@ -106,13 +101,11 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of any fault, and a rate of 100 %, which changes nothing."""
         yield from super().problems(cluster, workload)
         if self.percent == 100:
             yield "percent is 100, which changes nothing"
 
     def act(self, site: Site, node: str) -> None:
-        """Change the rate of the clock."""
         site.world.set_clock_rate(node, self.percent)
 
     def undo(self, site: Site, node: str) -> None:
@@ -121,7 +114,6 @@ class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
 
     @classmethod
     def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
-        """Draw a rate between half and twice the true rate."""
         return {"percent": dice.rng.choice(RATES)}
 
     def plainer(self) -> Iterator[Self]:

@@ -29,7 +29,6 @@ class _Connections(LinkFault, frozen=True, kw_only=True):
     simulated = False
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Return a link rule for each direction of the fault."""
         return between(site.nodes, to, getattr(self, "two_way", False), self.like())
 
     @classmethod
@@ -53,12 +52,10 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Stall:
-        """Return the fault between a follower of the partition and its leader."""
         on, to = f"follower:{partition}", f"leader:{partition}"
         return Stall(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         if self.two_way:
             return f"Hold what passes between {target(self.on)} and {target(self.to)}"
         return f"Hold what {target(self.on)} sends to {target(self.to)}"
@@ -80,7 +77,6 @@ class Slow(_Connections, frozen=True, kw_only=True, tag="slow"):
         return {"to": to, "two_way": two_way, "bytes_per_s": dice.rng.choice(_RATES)}
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         joint = "between {} and {}" if self.two_way else "from {} to {}"
         links = joint.format(target(self.on), target(self.to))
         return f"Slow connections {links} down to {self.bytes_per_s:,} bytes/s"

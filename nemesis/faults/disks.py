@@ -39,7 +39,6 @@ class _FailingDisk(LastingFault, frozen=True, kw_only=True):
     consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
 
     def bring_back(self, site: Site, node: str) -> None:
-        """Start a node that has stopped because of its disk."""
         start_if_ended(site, node)
 
 
@@ -50,24 +49,18 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
     written: bool = False
 
     letter = "f"
+    plain = (("written", False),)
     plainer_kind = "kill"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(3,))
 
     def lasting(self) -> DiskFails:
-        """Return the failure: each sync fails."""
         return DiskFails("error", written=self.written)
 
     @classmethod
     def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         return {"written": dice.chance(0.3)}
 
-    def plainer(self) -> Iterator[FsyncError]:
-        """Yield the fault, if it is on, with `written` off: the disk has none of that sync."""
-        if self.written:
-            yield msgspec.structs.replace(self, written=False)
-
     def words(self) -> str:
-        """Return the fault as a sentence."""
         then = ", though the disk has what they write" if self.written else ""
         return f"Let syncs of {target(self.on)} fail{then}"
 
@@ -83,7 +76,6 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), delays_follower=(8,))
 
     def lasting(self) -> DiskFails:
-        """Return the failure: each sync takes longer."""
         return DiskFails("slow", delay_ms=self.delay_ms)
 
     @classmethod
@@ -100,11 +92,11 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
     limit: Literal["file-system", "map"] = "file-system"
 
     letter = "d"
+    plain = (("limit", "file-system"),)
     plainer_kind = "kill"
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(4,))
 
     def lasting(self) -> DiskFails:
-        """Return the failure: writes that need more room fail."""
         return DiskFails("full-map" if self.limit == "map" else "full")
 
     @classmethod
@@ -113,13 +105,7 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
         of_map = dice.chance(0.5) and dice.maps
         return {"limit": "map" if of_map else "file-system"}
 
-    def plainer(self) -> Iterator[DiskFull]:
-        """Yield the fault with a full file system, if it is the map that is full."""
-        if self.limit == "map":
-            yield msgspec.structs.replace(self, limit="file-system")
-
     def words(self) -> str:
-        """Return the fault as a sentence."""
         what = "the disk" if self.limit == "file-system" else "the map of the store"
         return f"Let {what} of {target(self.on)} be full"
 
@@ -134,7 +120,6 @@ class ReadError(_FailingDisk, frozen=True, kw_only=True, tag="read-error"):
     drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,))
 
     def lasting(self) -> DiskFails:
-        """Return the failure: each read fails."""
         return DiskFails("unreadable")
 
 
@@ -150,7 +135,6 @@ class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
     drawing = Drawing(targets=ONE_NODE[:5], aliases=())
 
     def lasting(self) -> DiskFails:
-        """Return the failure: each sync is confirmed and not done."""
         return DiskFails("lying")
 
     def remove(self, site: Site, node: str, number: int) -> Any:
@@ -180,7 +164,6 @@ class OldCopy(LastingFault, frozen=True, kw_only=True, tag="old-copy"):
     drawing = Drawing(targets=ONE_NODE[:5], aliases=())
 
     def lasting(self) -> DiskCopy:
-        """Return the copy."""
         return DiskCopy()
 
     def remove(self, site: Site, node: str, number: int) -> Any:
@@ -190,7 +173,6 @@ class OldCopy(LastingFault, frozen=True, kw_only=True, tag="old-copy"):
         return super().remove(site, node, number)
 
     def bring_back(self, site: Site, node: str) -> None:
-        """Start the node on its old disk."""
         site.processes.start_again(site.number, node)
 
 
@@ -213,11 +195,9 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
         return super().draw_on(dice, dice.victim(), at_ms, for_ms)
 
     def damage(self, site: Site) -> DiskDamage:
-        """Return the damage to the disk of one node."""
         raise NotImplementedError
 
     def act(self, site: Site, node: str) -> str:
-        """Kill the node if it runs, then damage its disk."""
         ran = site.world.is_up(node)
         if ran:
             site.processes.kill(site.number, node)
@@ -236,17 +216,13 @@ class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
     keep_percent: Percent | None = None
 
     letter = "t"
+    plain = (("keep_percent", 0),)
     sentence = "Kill {on} and tear the last write to its disk"
 
     def damage(self, site: Site) -> DiskDamage:
         which, kept = site.rng.random(), site.rng.random()
         kept = kept if self.keep_percent is None else self.keep_percent / 100
         return DiskDamage("tear", which=which, bit=kept)
-
-    def plainer(self) -> Iterator[TornWrite]:
-        """Yield the fault with nothing of the batch kept."""
-        if self.keep_percent != 0:
-            yield msgspec.structs.replace(self, keep_percent=0)
 
 
 class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
@@ -275,12 +251,10 @@ class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
         return damage._replace(files=self.files, within=self.within)
 
     def plainer(self) -> Iterator[BitFlip]:
-        """Yield the fault with the bit in the payload of a batch."""
         if self.part != "payload" and not self.files:
             yield msgspec.structs.replace(self, part="payload", key="")
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         what = f"the {self.part} of a stored batch" if self.part else "a stored batch"
         if self.files:
             where = "" if self.within is None else " between bytes {} and {}".format(*self.within)

@@ -141,6 +141,8 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     ends_process: ClassVar[bool] = False
     """Return whether its nodes are down until they are started again."""
     loss: ClassVar[Loss] = ""
+    plain: ClassVar[tuple[tuple[str, object], ...]] = ()
+    """Fields with their plainest values, for a shrinker."""
     plainer_kind: ClassVar[str] = ""
     """A kind that may do as well on the same nodes, and is tried instead by a shrinker."""
     of_turns: ClassVar[bool] = False
@@ -248,7 +250,9 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     def plainer(self) -> Iterator[Self]:
         """Yield the same fault with one of its own fields plainer, for a shrinker to try in its
         spot. The times stay as they are."""
-        return iter(())
+        for name, value in self.plain:
+            if getattr(self, name, value) != value:
+                yield replace(self, **{name: value})
 
     def may_lose(self) -> Loss:
         """Return the loss that this fault may cause on disks."""

@@ -43,6 +43,7 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
 
     on_links = True
     whole = True
+    plain = (("two_way", False), ("clients", False), ("jitter_ms", 0), ("percent", 100))
     consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
     chooses_messages: ClassVar[bool] = False
     """Return whether every such fault acts on some messages of a link and not on others."""
@@ -86,7 +87,6 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
         return [("", rule) for rule in rules]
 
     def lasting(self) -> LinkRule:
-        """Return the rule for all links of the fault."""
         return self.like()
 
     def in_force(self, site: Site, held: dict[int, str], places: Sequence[Place]) -> Injected:
@@ -96,7 +96,6 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
         return Injected(nodes=nodes, links=links, held=held)
 
     def effect(self, injected: Injected) -> Effect:
-        """Count the messages that all rules affected."""
         counts = Counts()
         for each in injected.effects:
             counts.add(each)
@@ -109,10 +108,7 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
     def plainer(self) -> Iterator[Self]:
         """Yield the fault in one direction only, without clients, jitter or chance, and with single
         kinds of messages."""
-        plain: dict[str, Any] = {"two_way": False, "clients": False, "jitter_ms": 0, "percent": 100}
-        for name, value in plain.items():
-            if getattr(self, name, value) != value:
-                yield replace(self, **{name: value})
+        yield from super().plainer()
         kinds = getattr(self, "kinds", ())
         if len(kinds) > 1:
             yield from (replace(self, kinds=(kind,)) for kind in kinds)

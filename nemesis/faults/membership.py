@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from msgspec.structs import replace
-
 from nemesis.faults.kind import ONE_NODE, Drawing, FaultKind, Healed, Injected, Site
 from nemesis.faults.words import target
 from nemesis.formats.cluster_spec import Cluster, Workload
@@ -91,6 +89,7 @@ class Leave(ChangeFault, frozen=True, kw_only=True, tag="leave"):
     alive: bool = True
 
     letter = "v"
+    plain = (("alive", True),)
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def change(self, site: Site, node: str) -> ClusterChange:
@@ -99,12 +98,7 @@ class Leave(ChangeFault, frozen=True, kw_only=True, tag="leave"):
     def opposite(self, node: str) -> ClusterChange:
         return ClusterChange("join", node)
 
-    def plainer(self) -> Iterator[Leave]:
-        if not self.alive:
-            yield replace(self, alive=True)
-
     def words(self) -> str:
-        """Return the fault as a sentence."""
         do = "Remove" if self.alive else "Kill, then remove"
         return f"{do} {target(self.on)} from the cluster"
 
@@ -117,11 +111,11 @@ class Replace(ChangeFault, frozen=True, kw_only=True, tag="replace"):
     alive: bool = False
 
     letter = "x"
+    plain = (("by", ITSELF),)
     lasts = False
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems of any fault, and a `by` that is no node."""
         yield from super().problems(cluster, workload)
         if self.by not in (ITSELF, SPARE, *cluster.broker_names()):
             yield f"by: '{self.by}' is neither a node nor {ITSELF} or {SPARE}"
@@ -135,12 +129,7 @@ class Replace(ChangeFault, frozen=True, kw_only=True, tag="replace"):
             by = outside[0]
         return ClusterChange("replace", node, alive=self.alive, by=by)
 
-    def plainer(self) -> Iterator[Replace]:
-        if self.by != ITSELF:
-            yield replace(self, by=ITSELF)
-
     def words(self) -> str:
-        """Return the fault as a sentence."""
         do = "Replace" if self.alive else "Kill, then replace"
         by = "itself with an empty disk" if self.by == ITSELF else target(self.by)
         return f"{do} {target(self.on)} by {by}"
@@ -172,7 +161,6 @@ class Operate(ChangeFault, frozen=True, kw_only=True, tag="operate"):
     drawing = "its actions belong to one system: a search draws them"
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Return the members, up or not."""
         return tuple(node for node in nodes if world.is_member(node))
 
     def change(self, site: Site, node: str) -> ClusterChange:

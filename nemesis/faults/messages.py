@@ -36,7 +36,6 @@ class _Messages(LinkFault, frozen=True, kw_only=True):
     consequences = frozenset({Consequence.ISR_CHANGE})
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Return a link rule for each direction, with the fields of the fault."""
         return between(site.nodes, to, self.two_way, self.like())
 
     def link(self) -> str:
@@ -78,7 +77,6 @@ class Delay(_Messages, frozen=True, kw_only=True, tag="delay"):
         }
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         jitter = f" ± {self.jitter_ms} ms" if self.jitter_ms else ""
         return f"Delay messages {self.link()} by {self.delay_ms} ms{jitter}{self.only()}"
 
@@ -115,7 +113,6 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
         )
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         return f"Lose {self.percent} % of messages {self.link()}{self.only()}"
 
 
@@ -210,7 +207,6 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
         )
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any fault can have, and a rule that can never act."""
         yield from super().problems(cluster, workload)
         kinds = self.kinds or MESSAGE_KINDS
         known = {field for kind in kinds for field in MESSAGE_FIELDS.get(kind, ())}

@@ -54,7 +54,6 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
         return Cut(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         arrow = "in both directions" if self.two_way else "one way"
         return f"Cut {target(self.on)} from {target(self.to)}, {arrow}"
 
@@ -86,7 +85,6 @@ class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
         return {"clients": dice.with_clients and dice.chance(0.3)}
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         also = " and clients" if self.clients else ""
         return f"Isolate {target(self.on)} from all other nodes{also}"
 

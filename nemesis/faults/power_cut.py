@@ -81,7 +81,6 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         return site.rng.getrandbits(31) if reordered else None
 
     def plainer(self) -> Iterator[PowerCut]:
-        """Yield the fault with no unsynced byte kept, with all kept, and without reordering."""
         for keep in (0, 100):
             if self.keep_percent not in (0, keep):
                 yield msgspec.structs.replace(self, keep_percent=keep)
@@ -89,7 +88,6 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
             yield msgspec.structs.replace(self, reordered=False)
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         kept = "a drawn part" if self.keep_percent is None else f"{self.keep_percent} %"
         order = ", in another order" if self.reordered else ""
         return f"Cut the power of {target(self.on)}: {kept} of the unsynced bytes remain{order}"

@@ -1,12 +1,13 @@
-"""The base of faults on processes: they act node by node."""
+"""Faults on processes: their base, which acts node by node, and kill, pause and resume."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from nemesis.faults.kind import Consequence, FaultKind, Healed, Injected, Site
+from nemesis.faults.kind import ONE_NODE, Consequence, Drawing, FaultKind, Healed, Injected, Site
 from nemesis.processes import CannotAct
+from nemesis.world import World
 from node.formats.errors import FloodmarkError
 
 
@@ -68,3 +69,60 @@ def _each(nodes: Iterable[str], act: Callable[[str], str | None]) -> _Done:
             if note:
                 notes.append(note)
     return _Done(tuple(done), tuple(refused), tuple(notes))
+
+
+class Kill(ProcessFault, frozen=True, kw_only=True, tag="kill"):
+    """The node gets a SIGKILL; it starts again after `for_ms`, by a `restart`, or at the end."""
+
+    letter = "K"
+    colour = "var(--bad)"
+    ends_process = True
+    drawing = Drawing(
+        targets=(
+            *ONE_NODE,
+            *(("minority", 1), ("majority", 0.7), ("all", 0.7), ("controller", 1), ("voters", 1)),
+        ),
+        delays_follower=(6,),
+        fails_leader=(0,),
+        restarts=(0,),
+    )
+
+    def act(self, site: Site, node: str) -> None:
+        site.processes.kill(site.number, node)
+
+
+class Pause(ProcessFault, frozen=True, kw_only=True, tag="pause"):
+    """The node gets a SIGSTOP; it goes on after `for_ms`, by a `resume`, or at the final heal."""
+
+    letter = "P"
+    colour = "var(--info)"
+    pattern = "bars"
+    consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
+    drawing = Drawing(
+        targets=Kill.drawing.targets, delays_follower=(1,), fails_leader=(2,), restarts=(1,)
+    )
+
+    def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
+        return tuple(n for n in nodes if world.is_up(n) and not world.is_paused(n))
+
+    def act(self, site: Site, node: str) -> None:
+        site.processes.pause(site.number, node)
+
+    def undo(self, site: Site, node: str) -> None:
+        """Continue the process, unless another fault has paused it again."""
+        site.processes.resume_again(site.number, node)
+
+
+class Resume(ProcessFault, frozen=True, kw_only=True, tag="resume"):
+    """A paused node is continued (SIGCONT)."""
+
+    letter = "U"
+    colour = "var(--good)"
+    lasts = False
+    drawing = "a drawn pause ends by itself"
+
+    def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
+        return tuple(node for node in nodes if world.is_paused(node))
+
+    def act(self, site: Site, node: str) -> None:
+        site.processes.resume(node)

@@ -25,7 +25,6 @@ class Stop(ProcessFault, frozen=True, kw_only=True, tag="stop"):
     drawing = Drawing(targets=(*ONE_NODE, ("minority", 1), ("controller", 1)), aliases=())
 
     def act(self, site: Site, node: str) -> None:
-        """Send SIGTERM, and wait for the end."""
         site.processes.stop(site.number, node)
 
 
@@ -42,7 +41,6 @@ class Restart(ProcessFault, frozen=True, kw_only=True, tag="restart"):
         return tuple(nodes)
 
     def act(self, site: Site, node: str) -> None:
-        """Send SIGTERM to a running node, then start a new process."""
         site.processes.restart(node)
 
 
@@ -84,12 +82,10 @@ class Upgrade(Restart, frozen=True, kw_only=True, tag="upgrade"):
         return Injected(nodes=(node,), change=site.world.begin_change(change))
 
     def act(self, site: Site, node: str) -> None:
-        """Restart a node with another protocol."""
         site.world.set_protocol(node, self.protocol)
         super().act(site, node)
 
     def words(self) -> str:
-        """Return the fault as a sentence."""
         if self.protocol:
             return f"Restart {target(self.on)} with protocol {self.protocol}"
         do = self.what.capitalize() if self.how == "stop" else f"Kill, then {self.what}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -39,6 +39,7 @@ class Syscall(LastingFault, frozen=True, kw_only=True, tag="syscall"):
     nth: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1
 
     letter = "y"
+    plain = (("nth", 1),)
     plainer_kind = "kill"
     colour = "#6b5b95"
     on_processes = True
@@ -48,8 +49,6 @@ class Syscall(LastingFault, frozen=True, kw_only=True, tag="syscall"):
     drawing = Drawing(targets=ONE_NODE, aliases=())
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """Yield the problems that any fault can have, a lie of calls other than sync, and a delay
-        without a length."""
         yield from super().problems(cluster, workload)
         if self.action == "lie" and self.calls != "sync":
             yield "action lie needs calls sync: other calls return a result"
@@ -57,11 +56,9 @@ class Syscall(LastingFault, frozen=True, kw_only=True, tag="syscall"):
             yield "action delay needs delay_ms, and no other action takes it"
 
     def lasting(self) -> CallFails:
-        """Return the failure of the calls."""
         return CallFails(self.calls, self.action, self.errno, self.delay_ms, self.nth)
 
     def bring_back(self, site: Site, node: str) -> None:
-        """Start a node that has ended because of it."""
         start_if_ended(site, node)
 
     @classmethod
@@ -73,12 +70,7 @@ class Syscall(LastingFault, frozen=True, kw_only=True, tag="syscall"):
         nth = dice.between(1, 30)
         return {"action": action, "calls": calls, "delay_ms": delay_ms, "nth": nth}
 
-    def plainer(self) -> Iterator[Self]:
-        if self.nth > 1:
-            yield msgspec.structs.replace(self, nth=1)
-
     def words(self) -> str:
-        """Return the fault as a sentence."""
         which, on = _IN_WORDS[self.calls], target(self.on)
         since = "" if self.nth == 1 else f", from the {nth(self.nth)} on"
         match self.action:

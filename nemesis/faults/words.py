@@ -6,26 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from harness.formats.history import GROUP_PREFIX
+from nemesis.formats.fault import ROLES
 from node.formats.trace import GIVEN
 
-_ROLES: Final = {
-    "leader": "the leader",
-    "follower": "a follower",
-    "another-follower": "another follower",
-    "lagging": "a lagging follower",
-    "isr": "the in-sync replicas",
-    "controller": "the controller",
-    "any": "any broker",
-    "minority": "a minority",
-    "majority": "a majority",
-    "all": "all brokers",
-    "voters": "the voters",
-    "clients": "the clients",
-    "rest": "the rest",
-    "followers": "all followers",
-    "spare": "a spare node",
-    "former": "a node that has left",
-}
 _ORDINALS: Final = {1: "first", 2: "second", 3: "third"}
 
 
@@ -40,8 +23,8 @@ def listing(items: Iterable[str], limit: int = 12) -> str:
 def target(text: str) -> str:
     """Return a target of a schedule as a phrase: `leader:log-0` is `the leader of log-0`."""
     role, _, partition = text.partition(":")
-    if role in _ROLES:
-        return _ROLES[role] + (f" of {place(partition)}" if partition else "")
+    if role in ROLES:
+        return ROLES[role] + (f" of {place(partition)}" if partition else "")
     return listing(text.split(","))
 
 

@@ -20,24 +20,25 @@ Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
 
 
 # Roles name nodes by what they do at the moment of injection; ":partition" narrows some of them.
-ROLES: Final = (
-    "leader",
-    "follower",
-    "another-follower",
-    "lagging",
-    "isr",
-    "controller",
-    "any",
-    "minority",
-    "majority",
-    "all",
-    "voters",
-    "clients",
-    "rest",
-    "followers",
-    "spare",
-    "former",
-)
+# Here are their names in sentences.
+ROLES: Final = {
+    "leader": "the leader",
+    "follower": "a follower",
+    "another-follower": "another follower",
+    "lagging": "a lagging follower",
+    "isr": "the in-sync replicas",
+    "controller": "the controller",
+    "any": "any broker",
+    "minority": "a minority",
+    "majority": "a majority",
+    "all": "all brokers",
+    "voters": "the voters",
+    "clients": "the clients",
+    "rest": "the rest",
+    "followers": "all followers",
+    "spare": "a spare node",
+    "former": "a node that has left",
+}
 ROLES_OF_A_PARTITION: Final = (
     *("leader", "follower", "another-follower", "lagging", "isr", "followers"),
 )
