@@ -6,7 +6,6 @@ waits for it. If its caller is killed meanwhile, it is never done."""
 from __future__ import annotations
 
 import errno
-import heapq
 import os
 import random
 import shutil
@@ -38,44 +37,6 @@ class _Refused(OSError):
         super().__init__(number, os.strerror(number))
 
 
-class _LateSyncs:
-    """Requests that sync a file when their time comes."""
-
-    def __init__(
-        self, sync: Callable[[int, Inode, bytes], None], send: Callable[[int, int, bytes], None]
-    ) -> None:
-        self._sync = sync
-        self._send = send
-        self._changed = threading.Condition()
-        self._waiting: list[tuple[float, int]] = []
-        self._requests: dict[int, tuple[Inode, bytes]] = {}
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def add(self, unique: int, delay_s: float, inode: Inode, answer: bytes) -> None:
-        with self._changed:
-            heapq.heappush(self._waiting, (time.monotonic() + delay_s, unique))
-            self._requests[unique] = inode, answer
-            self._changed.notify()
-
-    def interrupt(self, unique: int) -> None:
-        """Answer a request now, because its caller is being killed."""
-        with self._changed:
-            if self._requests.pop(unique, None) is not None:
-                self._send(unique, errno.EINTR, b"")
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting or self._waiting[0][0] > time.monotonic():
-                    wait_s = self._waiting[0][0] - time.monotonic() if self._waiting else None
-                    self._changed.wait(wait_s)
-                _, unique = heapq.heappop(self._waiting)
-                due = self._requests.pop(unique, None)
-            # Not while it is locked: who adds a request holds the lock of the server.
-            if due is not None:
-                self._sync(unique, *due)
-
-
 class DiskServer:
     """The server of one volume, whose requests come from the kernel by the descriptor `device`."""
 
@@ -88,7 +49,7 @@ class DiskServer:
         self._write_through = write_through
         self._lock = threading.Lock()
         self._wrong = Misbehaviours()
-        self._late = _LateSyncs(self._sync_late, self._send)
+        self._late: dict[int, threading.Timer] = {}
         self._slow: list[tuple[int, Inode]] = []
         self._listed: dict[int, list[tuple[int, str, int]]] = {}
         self._last_handle = 0
@@ -218,13 +179,18 @@ class DiskServer:
         except OSError as refused:
             error = refused.errno or errno.EIO
         for delay_ms, synced in self._slow:
-            self._late.add(unique, delay_ms / 1000, synced, answer)
+            late = threading.Timer(delay_ms / 1000, self._sync_late, (unique, synced, answer))
+            late.daemon = True
+            self._late[unique] = late
+            late.start()
             return
         self._send(unique, error, answer)
 
     def _sync_late(self, unique: int, inode: Inode, answer: bytes) -> None:
         error = 0
         with self._lock:
+            if self._late.pop(unique, None) is None:
+                return  # interrupted
             try:
                 self._volume.sync(inode)
             except OSError as failed:
@@ -264,7 +230,11 @@ class DiskServer:
         """Answer nothing: the mount is gone."""
 
     def _interrupt(self, inode: int, body: Body) -> None:
-        self._late.interrupt(wire.INTERRUPT_IN.unpack_from(body)[0])
+        """Answer a late sync at once, because its caller is being killed."""
+        (unique,) = wire.INTERRUPT_IN.unpack_from(body)
+        if late := self._late.pop(unique, None):
+            late.cancel()
+            self._send(unique, errno.EINTR, b"")
 
     def _lookup(self, inode: int, body: Body) -> bytes:
         return self._entry(self._inode(inode), wire.names(body)[0])
