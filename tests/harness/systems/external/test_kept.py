@@ -18,8 +18,8 @@ from harness.search.worlds.real import StormJob, StormSubject
 from harness.systems.external import cluster
 from harness.systems.external.cluster import ExternalCluster
 from harness.systems.external.kept import ClusterKeeper
-from nemesis.faults.disks import BitFlip
 from nemesis.faults import Kill
+from nemesis.faults.disks import BitFlip
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from tests.support.trial_adapters import Trial
 from tests.support.waiting import until
