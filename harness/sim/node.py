@@ -22,8 +22,7 @@ from node.core.broker import Broker
 from node.core.turn import Turn, TurnStep, carry_out, take
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import TraceEvent, damaged_event
-from node.runtime.breakpoints import Armed, Breakpoint, break_event
-from node.runtime.node_clock import HOST_CLOCK
+from node.runtime.breakpoints import HOST_CLOCK, Armed, Breakpoint, break_event
 
 HAND_OVER_US: Final = 2_000_000
 """The longest time that the core may take to hand over when it is asked to stop."""

@@ -55,13 +55,10 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
     after: After | None = None
     for_ms: Milliseconds | None = None
 
+    what: ClassVar[str]
+    """The name of the kind in the schedule file, from its registration on."""
     lasts: ClassVar[bool] = True
     """False: it is over at once, and nothing undoes it."""
-
-    @property
-    def what(self) -> str:
-        """The kind of this fault, as the schedule file spells it."""
-        return str(self.__struct_config__.tag)
 
     @property
     def undoes(self) -> str:
@@ -95,6 +92,7 @@ def register(struct: type[Fault]) -> str:
     """Allow faults of this type in schedules from now on; return the name of the kind."""
     name = str(struct.__struct_config__.tag)
     STRUCTS[name] = struct
+    struct.what = name
     return name
 
 

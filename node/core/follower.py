@@ -180,7 +180,8 @@ def on_response(
             return True
         floor = r.hw if r.protocol.hw_only_rises else r.log.start
         r.set_hw(ctx, max(floor, min(r.log.leo, hw)))
-        retention.follow(ctx, r, response.log_start)
+        if response.log_start > r.log.start:
+            retention.follow(ctx, r, response.log_start)
         if response.offset != r.fetching.sent_offset:
             return True  # a late response: that to the last fetch is still to come
     r.fetching.failures = 0

@@ -13,7 +13,7 @@ from node.core.context import Context
 from node.core.protocol import Protocol, Waiting
 from node.core.replica import Replica
 from node.formats.errors import UsageError
-from node.formats.messages import CONSUMER, FetchRequest, PartitionNotification
+from node.formats.messages import PartitionNotification
 
 _JITTER_SHARE = 5
 """A sleep is shorter than `idle_wait_ms` by a random part of up to a fifth (2 s of 10 s)."""
@@ -30,15 +30,6 @@ def check(protocol: Protocol, *, idle_wait_ms: int, lag_ms: int) -> None:
 
 
 # -- the leader -----------------------------------------------------------------------------------
-
-
-def add_waiter(r: Replica, request: FetchRequest, source: str, found: list[bytes]) -> bool:
-    """Return whether a follower's fetch found no records under a protocol with idle wait. If so,
-    the follower becomes a data waiter, to be notified at address `source`."""
-    if r.protocol.waiting is not Waiting.IDLE_WAIT or request.replica == CONSUMER or found:
-        return False
-    r.data_waiters[request.replica] = source
-    return True
 
 
 def notify(ctx: Context, r: Replica) -> None:

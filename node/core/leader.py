@@ -137,7 +137,8 @@ def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
     """Append a checked batch in the current epoch, and answer the followers that wait for data.
     Return its base offset and end. In a turn with more messages they are answered after the last
     one."""
-    retention.at_append(ctx, r)
+    if ctx.config.retention_records:
+        retention.at_append(ctx, r)
     epoch = r.leader_epoch if r.protocol.epochs_in_records else batches.NO_EPOCH
     one = r.log.append_as_leader(body, epoch)
     if one.produced is not None:

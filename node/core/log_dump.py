@@ -11,7 +11,7 @@ import msgspec
 
 from node.core import batch as batches
 from node.core.batch import HEADER, BatchView
-from node.core.log_start import ORIGIN, START_KEY, LogStart, decoded
+from node.core.log import ORIGIN, START_KEY, LogStart, decoded
 from node.formats.bounds import Number, Offset
 from node.formats.errors import StorageError, WireError
 from node.formats.log_dump import BatchDump, LogDump

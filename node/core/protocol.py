@@ -137,12 +137,6 @@ class Protocol:
     last_index_matches: bool = False
     appends_by_index: bool = False
 
-    @property
-    def replicates_before_commit(self) -> bool:
-        """Return whether followers may have records that the leader's own disk lacks. A leader that
-        crashed must not lead on in the same epoch then."""
-        return self.restart is RestartRule.AFTER_FENCING
-
 
 _ALL_HOLD: Final[tuple[tuple[str, Expected], ...]] = tuple((p, "holds") for p in PROPERTIES)
 _ONLY_READS_HOLD: Final[tuple[tuple[str, Expected], ...]] = tuple(

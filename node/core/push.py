@@ -91,7 +91,8 @@ def on_append(
             ctx.trace(REFUSED, r.partition, kind="append-entries", source=source, reason=str(error))
             return
         r.set_hw(ctx, max(r.hw, min(found.end, request.hw)))
-        retention.follow(ctx, r, request.log_start)
+        if request.log_start > r.log.start:
+            retention.follow(ctx, r, request.log_start)
     answer(ctx, r, source, request, matched=matched, found=found)
 
 

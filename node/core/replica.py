@@ -13,8 +13,7 @@ from typing import Final, Literal
 from node.core.bugs import Bugs
 from node.core.context import Context
 from node.core.image import NO_LEADER
-from node.core.log import Damage, Log
-from node.core.log_start import ORIGIN, START_KEY, encoded
+from node.core.log import ORIGIN, START_KEY, Damage, Log, encoded
 from node.core.producers import Producers
 from node.core.protocol import Protocol
 from node.formats.errors import DamagedStore

@@ -8,7 +8,7 @@ start starts over there. docs/protocols.md, "Retention"."""
 from __future__ import annotations
 
 from node.core.context import Context
-from node.core.log_start import LogStart
+from node.core.log import LogStart
 from node.core.replica import Replica
 from node.formats.messages import AppendEntries, FetchResponse
 from node.formats.trace import DELETED, METADATA_PARTITION
@@ -18,7 +18,7 @@ def at_append(ctx: Context, r: Replica) -> None:
     """Delete a leader's oldest committed records if there are a quarter more than the retention
     keeps."""
     keep = ctx.config.retention_records
-    if not keep or r.partition == METADATA_PARTITION:
+    if r.partition == METADATA_PARTITION:
         return
     end = r.leo if r.bugs.delete_beyond_hw else r.hw
     if end - r.log.start > keep + keep // 4:
@@ -26,10 +26,9 @@ def at_append(ctx: Context, r: Replica) -> None:
 
 
 def follow(ctx: Context, r: Replica, log_start: int) -> None:
-    """Delete the records of a follower below its leader's `log_start`, but only those below its own
-    high watermark."""
-    if log_start > r.log.start:
-        _delete(ctx, r, min(log_start, r.hw), "leader")
+    """Delete the records of a follower below its leader's `log_start`, which is above its own, but
+    only those below its own high watermark."""
+    _delete(ctx, r, min(log_start, r.hw), "leader")
 
 
 def start_of(r: Replica) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from typing import Final
 from node.core import idle, push, retention
 from node.core.api import Mark
 from node.core.context import Context
+from node.core.protocol import RestartRule, Waiting
 from node.core.replica import PendingFetch, Replica
 from node.formats.messages import CONSUMER, Error, FetchRequest, FetchResponse
 from node.formats.trace import REFUSED
@@ -21,7 +22,8 @@ def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest)
     """Answer a fetch with data, or hold it until there is data or its wait is over."""
     below = _readable_end(r, request)
     found, _ = r.log.read(request.offset, max_bytes=request.max_bytes, below=below)
-    if idle.add_waiter(r, request, source, found):
+    if r.protocol.waiting is Waiting.IDLE_WAIT and not found and request.replica != CONSUMER:
+        r.data_waiters[request.replica] = source
         send_fetch(ctx, r, source, request, [])
         return
     if found or request.max_wait_ms <= 0 or _must_send_hw(r, request):
@@ -54,7 +56,7 @@ def _must_send_hw(r: Replica, request: FetchRequest) -> bool:
 def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
     """Answer the held fetches that can be answered: of followers after an append (`followers`), of
     consumers after the high watermark moved."""
-    if followers:
+    if followers and r.data_waiters:
         idle.notify(ctx, r)
     if r.protocol.pushes:
         push.serve(ctx, r)
@@ -99,7 +101,8 @@ def _mark(r: Replica, request: FetchRequest, found: list[bytes]) -> Mark:
     consumers get what the disk has."""
     if request.replica == CONSUMER:
         return Mark.BEFORE_COMMIT if found and r.bugs.count_before_commit else Mark.AFTER_COMMIT
-    replicates = bool(found) and r.protocol.replicates_before_commit
+    # Its disk may lack them then, so it must not lead on in this epoch after a crash.
+    replicates = bool(found) and r.protocol.restart is RestartRule.AFTER_FENCING
     return Mark.AT_ONCE if replicates else Mark.AFTER_COMMIT
 
 

@@ -25,9 +25,8 @@ from node.formats.host_errors import cannot
 from node.formats.messages import Error
 from node.formats.trace import REFUSED, TraceEvent, damaged_event, event
 from node.formats.wire import sender
-from node.runtime.breakpoints import Armed, Breakpoints, StopRequest, break_event
+from node.runtime.breakpoints import Armed, Breakpoints, StopRequest, break_event, monotonic_us
 from node.runtime.mailbox import Inbox, Outbox
-from node.runtime.node_clock import monotonic_us
 from node.runtime.store import LmdbStorage
 
 LONGEST_WAIT_MS: Final = 1000

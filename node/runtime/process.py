@@ -32,11 +32,13 @@ from node.formats.host_errors import reason
 from node.formats.trace import damaged_event
 from node.runtime import namespaces
 from node.runtime.breakpoints import (
+    HOST_CLOCK,
     SYNCS_OF_A_STOP,
     Armed,
     Breakpoint,
     Breakpoints,
     StopRequest,
+    monotonic_us,
     report_end,
 )
 from node.runtime.children import Child, die_with_parent, redirect_output, start
@@ -44,7 +46,6 @@ from node.runtime.datadir import host_boot_id
 from node.runtime.failing_disk import DiskFault, FailingDisk
 from node.runtime.loop import Loop, MakeCore, TraceFile
 from node.runtime.mailbox import CannotBind, Context, Inbox, Outbox
-from node.runtime.node_clock import HOST_CLOCK, monotonic_us
 from node.runtime.store import LmdbStorage
 
 EXIT_HUNG: Final = 1

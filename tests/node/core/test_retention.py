@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from harness.sim.disk import SimDisk
-from node.core.log import Log
-from node.core.log_start import ORIGIN, LogStart
+from node.core.log import ORIGIN, Log, LogStart
 from node.formats.trace import DELETED
 from tests.node.core.test_short_logs import SIZES, common_prefix, legal_pairs, written
 from tests.support.stage_replica import PARTITION, TEN, Pair, bare_log, fill, show

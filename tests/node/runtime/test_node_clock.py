@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.runtime.node_clock import NEVER_US, NodeClock
+from node.runtime.breakpoints import NEVER_US, NodeClock
 
 
 def test_by_default_it_is_the_clock_of_the_host() -> None:
