@@ -20,7 +20,7 @@ from multiprocess.connection import wait
 
 from node.formats.errors import FloodmarkError
 from node.runtime import children
-from node.runtime.reap import REAP_S
+from node.runtime.template import REAP_S
 
 LOOK_S: Final = 0.25
 MOST_LOSSES_IN_A_ROW: Final = 5

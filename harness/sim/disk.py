@@ -16,10 +16,10 @@ import msgspec
 from harness.sim.damaged_value import DamagedValue
 from nemesis.world import DiskDamage, DiskFails
 from node.core.batch import HEADER, produced_by
-from node.core.log_dump import CHAIN_BYTES, batch_dump, end_of, log_dump, start_of
+from node.core.log_dump import CHAIN_BYTES, log_dump
 from node.core.storage import StoredBatch
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
-from node.formats.log_dump import BatchDump, LogDump
+from node.formats.log_dump import LogDump
 from node.runtime.damage import BitPlace, flipped, pick, pick_last, torn
 from node.runtime.journal import FRAME_BYTES, HEADER_BYTES
 from node.runtime.overlay import Append, Delete, DeleteHead, Op, Put, Truncate
@@ -365,14 +365,9 @@ class SimDisk:
         for turn in self._journal.turns:
             for op in turn:
                 image.apply(op)
+        value = partial(_sound, image.values)
         for name in sorted(image.logs):
-            log = dict(sorted(image.logs[name].items()))
-            last = next(reversed(log), -1)
-            value = partial(_sound, image.values)
-            begins = start_of(name, value)
-            leo = end_of(last, log[last][1], len(log[last][1])) if log else begins.offset
-            start = next(iter(log), begins.offset)
-            yield log_dump(name, start, leo, value, _batches(log, begins.chain))
+            yield log_dump(name, partial(_stored, image.logs[name]), value)
 
     def _sync(self, ops: list[Op]) -> None:
         if self.failing:
@@ -405,14 +400,12 @@ class SimDisk:
                 self.writes[number] += 1
                 raise StorageError(f"cannot write the store: {_SAID[fault.what]}")
 
-    # -- for the core
+    # -- for the core, see `Storage`
 
     def partitions(self) -> list[str]:
-        """Return the partitions with a log on this disk, sorted."""
         return sorted(self._now.logs)
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
-        """Return the headers of a partition's batches in the order of their offsets."""
         for base, (chain, data) in sorted(self._now.logs.get(partition, {}).items()):
             epoch, count, produced = -1, 0, None
             if len(data) >= HEADER.size:
@@ -423,19 +416,15 @@ class SimDisk:
     def append(
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
     ) -> None:
-        """Write one batch, with the hash of the log up to its end."""
         self._write(("log", partition), Append(partition, base_offset, chain, data), durable)
 
     def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
-        """Delete all batches that start at or above `from_offset`."""
         self._write(("log", partition), Truncate(partition, from_offset), durable)
 
     def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
-        """Delete all batches that start below `below`."""
         self._write(("log", partition), DeleteHead(partition, below), durable)
 
     def read(self, partition: str, base_offset: int) -> bytes:
-        """Return the bytes of the batch at `base_offset`. Raises StorageError if none is."""
         found = self._now.logs.get(partition, {}).get(base_offset)
         if found is None:
             raise StorageError(f"{partition}: no batch starts at {base_offset}")
@@ -445,11 +434,9 @@ class SimDisk:
         self._write(("log", partition), Delete(partition), durable)
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        """Write a small value under a key."""
         self._write(("key", key), Put(key, value), durable)
 
     def get(self, key: str) -> bytes | None:
-        """Return the value of a key, None if never written. Raises DamagedStore."""
         return _sound(self._now.values, key)
 
     def _write(self, place: tuple[str, str], op: Op, durable: bool) -> None:
@@ -481,8 +468,6 @@ def _place(op: Op) -> tuple[str, str]:
     return ("key", op.key) if isinstance(op, Put) else ("log", op.partition)
 
 
-def _batches(log: dict[int, _Batch], chain: bytes) -> Iterator[BatchDump]:
-    for base, (stored, data) in log.items():
-        one = batch_dump(base, stored, data, chain)
-        chain = one.chain
-        yield one
+def _stored(log: dict[int, _Batch], *, whole: bool) -> Iterator[tuple[int, bytes, int]]:
+    for base, (chain, data) in sorted(log.items()):
+        yield base, chain + data, len(chain) + len(data)

@@ -17,7 +17,7 @@ from harness.formats.problem import how_ended
 from harness.runs.clock import now_us
 from harness.systems.interface import RunClients
 from node.runtime import children
-from node.runtime.reap import REAP_S
+from node.runtime.template import REAP_S
 
 ENDS_S: Final = 1.0
 """How long a process may take to end after its pipe broke."""

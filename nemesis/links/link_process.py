@@ -12,8 +12,8 @@ import multiprocess
 from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
 from node.runtime import children
-from node.runtime.reap import REAP_S
 from node.runtime.requests import Requests
+from node.runtime.template import REAP_S
 
 DEADLINE_S: Final = 10.0
 START_S: Final = 60.0

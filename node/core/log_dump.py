@@ -48,16 +48,21 @@ def start_of(name: str, value: Callable[[str], bytes | None]) -> LogStart:
 
 def log_dump(
     name: str,
-    start: int,
-    leo: int,
+    stored: Callable[..., Iterator[tuple[int, bytes, int]]],
     value: Callable[[str], bytes | None],
-    found: Iterator[BatchDump],
-    problem: str = "",
 ) -> LogDump:
-    """Return the dump of the log of partition `name`, from its start, log end and batches
-    (`found`). `value` returns the value stored under a key (high watermark, epoch cache), `problem`
-    is what is wrong with the log as a whole, "" if nothing."""
-    problems = [problem] if problem else []
+    """Return the dump of the log of partition `name`. `stored(whole=...)` yields its batches: base
+    offset, prefix hash with batch (without `whole` perhaps only up to the batch's header), and the
+    length of both. `value` returns the value stored under a key (high watermark, epoch cache)."""
+    problems = []
+    begins = start_of(name, value)
+    start, leo = -1, begins.offset
+    try:
+        for base, head, size in stored(whole=False):
+            start = base if start < 0 else start
+            leo = end_of(base, head[CHAIN_BYTES:], size - CHAIN_BYTES)
+    except StorageError as error:
+        problems.append(str(error))
     hw, cache = -1, _NO_EPOCHS
     try:
         if (saved := value(HW_KEY + name)) is not None:
@@ -71,13 +76,28 @@ def log_dump(
         problems.append(f"epoch cache not understood: {error}")
     return LogDump(
         partition=name,
-        start=max(start, 0),
+        start=begins.offset if start < 0 else start,
         leo=leo,
         hw=hw,
         epochs=cache,
-        batches=found,
+        batches=_batch_dumps(stored(whole=True), begins.chain),
         problem="; ".join(problems),
     )
+
+
+def _batch_dumps(stored: Iterator[tuple[int, bytes, int]], chain: bytes) -> Iterator[BatchDump]:
+    try:
+        for base, both, _ in stored:
+            one = batch_dump(base, both[:CHAIN_BYTES], both[CHAIN_BYTES:], chain)
+            chain = one.chain
+            yield one
+    except StorageError as error:
+        yield BatchDump(
+            base_offset=-1,
+            stored_chain=chain,
+            chain=chain,
+            problem=f"the rest cannot be read: {error}",
+        )
 
 
 def batch_dump(base: int, stored_chain: bytes, data: bytes, previous: bytes) -> BatchDump:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
-from node.core.log_dump import batch_dump, end_of, log_dump, start_of
-from node.formats.errors import StorageError
-from node.formats.log_dump import BatchDump, LogDump
+from node.core.log_dump import log_dump
+from node.formats.log_dump import LogDump
 from node.runtime import journal
 from node.runtime.datadir import DataDir
 from node.runtime.overlay import Overlay
@@ -24,8 +24,13 @@ def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
     StorageError if there is no store, if it cannot be opened at all, or if a process has it
     open."""
     with DataDir(data_dir, create=False) as dir_, _opened(dir_) as (tables, overlay):
+
+        def value(key: str) -> bytes | None:
+            found = overlay.values.get(key)
+            return tables.value(key) if found is None else found
+
         for name in names_of(tables, overlay):
-            yield _log(tables, overlay, name)
+            yield log_dump(name, partial(stored, tables, (overlay,), name), value)
 
 
 def stored_batches(data_dir: str | Path) -> set[tuple[str, int, bytes]]:
@@ -51,37 +56,3 @@ def _opened(dir_: DataDir) -> Iterator[tuple[Tables, Overlay]]:
         if replay.generation == tables.number("generation"):
             overlay.replay(replay.turns)
         yield tables, overlay
-
-
-def _log(tables: Tables, overlay: Overlay, name: str) -> LogDump:
-
-    def value(key: str) -> bytes | None:
-        found = overlay.values.get(key)
-        return tables.value(key) if found is None else found
-
-    begins = start_of(name, value)
-    start, leo, problem = -1, begins.offset, ""
-    try:
-        for base, head, size in stored(tables, (overlay,), name, whole=False):
-            start = base if start < 0 else start
-            leo = end_of(base, head[CHAIN_BYTES:], size - CHAIN_BYTES)
-    except StorageError as error:
-        problem = str(error)
-    start = begins.offset if start < 0 else start
-    batches = _batches(tables, overlay, name, begins.chain)
-    return log_dump(name, start, leo, value, batches, problem)
-
-
-def _batches(tables: Tables, overlay: Overlay, name: str, chain: bytes) -> Iterator[BatchDump]:
-    try:
-        for base, both, _ in stored(tables, (overlay,), name, whole=True):
-            one = batch_dump(base, both[:CHAIN_BYTES], both[CHAIN_BYTES:], chain)
-            chain = one.chain
-            yield one
-    except StorageError as error:
-        yield BatchDump(
-            base_offset=-1,
-            stored_chain=chain,
-            chain=chain,
-            problem=f"the rest cannot be read: {error}",
-        )

@@ -87,12 +87,12 @@ class LmdbStorage:
         self._dirty = self._tables.number("dirty") == self._generation
         self._replay(replay, boot)
 
+    # -- for the core, see `Storage`
+
     def partitions(self) -> list[str]:
-        """Return the names of all logs in this store, sorted."""
         return names_of(self._tables, self._deferred, self._turn)
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
-        """Return the headers of a log's batches in offset order."""
         overlays = (self._deferred, self._turn)
         found = stored(self._tables, overlays, partition, whole=False)
         return iter([_header(*one) for one in found])
@@ -100,7 +100,6 @@ class LmdbStorage:
     def append(
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
     ) -> None:
-        """Store one batch (`data`) and the prefix hash after it (`chain`, 8 bytes)."""
         if len(chain) != CHAIN_BYTES or base_offset < 0:
             raise StorageError(
                 f"{partition}: no batch at {base_offset} with a hash of {len(chain)} bytes"
@@ -108,24 +107,18 @@ class LmdbStorage:
         self._write(Append(partition, base_offset, chain, data), durable=durable)
 
     def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
-        """Remove all batches that start at or above `from_offset`."""
         self._write(Truncate(partition, from_offset), durable=durable)
 
     def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
-        """Remove all batches that start below `below`."""
         self._write(DeleteHead(partition, below), durable=durable)
 
     def delete(self, partition: str, *, durable: bool) -> None:
-        """Remove a log."""
         self._write(Delete(partition), durable=durable)
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        """Store a small value under a key."""
         self._write(Put(key, value), durable=durable)
 
     def read(self, partition: str, base_offset: int) -> bytes:
-        """Return the bytes of the batch that starts exactly at `base_offset`. Raises StorageError
-        if none does."""
         for overlay in (self._turn, self._deferred):
             log = overlay.logs.get(partition)
             if log is not None:
@@ -140,7 +133,6 @@ class LmdbStorage:
         raise StorageError(f"{partition}: no batch starts at {base_offset}")
 
     def get(self, key: str) -> bytes | None:
-        """Return a small value, None if it was never stored."""
         for overlay in (self._turn, self._deferred):
             found = overlay.values.get(key)
             if found is not None:

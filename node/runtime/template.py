@@ -31,8 +31,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-from node.runtime.reap import REAP_S
-
+REAP_S: Final = 60.0
+"""The limit on waiting for a killed process: the kernel ends it as soon as it is scheduled, even on
+a machine with fifty busy processes."""
 _READY_S: Final = 30.0
 """How long the template may take to import its modules, on a busy machine."""
 _MAX_DESCRIPTORS: Final = 16
@@ -103,7 +104,6 @@ class ForkedChild:
 
     @property
     def exitcode(self) -> int | None:
-        """The exit code, None while the process runs; negative: the signal that ended it."""
         with self._lock:
             if self._code is None:
                 try:
@@ -128,15 +128,12 @@ class ForkedChild:
             self.is_alive()
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self._signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Send SIGTERM, which asks for a clean stop."""
         self._signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """Release the resources of a process that has ended."""
         if self.exitcode is None:
             raise ValueError(f"the process {self.name} still runs")
         self._close()
