@@ -10,7 +10,8 @@ import pytest
 
 from node.core import batch
 from node.formats.errors import DamagedStore, StorageError
-from node.runtime.read_logs import BatchDump, LogDump, dump_logs
+from node.formats.log_dump import BatchDump, LogDump
+from node.runtime.read_logs import dump_logs
 from node.runtime.store import LmdbStorage
 
 KEPT = ["meta-0", "log-0", "log-1"]
