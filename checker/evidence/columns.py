@@ -30,6 +30,10 @@ class Words(NamedTuple):
     codes: I64
     words: Sequence[str]
 
+    def at(self, row: int) -> str:
+        """Return the text of a row."""
+        return self.words[int(self.codes[row])]
+
 
 class FactColumn(Generic[_Values]):
     """A column of a kind of facts, an attribute that is computed on first use and then kept.

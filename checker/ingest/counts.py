@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from checker.evidence.sorting import I64
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
-from checker.ingest.row_group import Table
+from checker.ingest.tables import Columns
 
 PRECISION_BITS: Final = 7
 RUN, PARTITION, AFTER = "run", "partition", "after"
@@ -38,7 +38,7 @@ def coarse(latency_us: I64) -> I64:
 
 
 def tallied(
-    run: str, source: Mapping[str, Table], injected: Sequence[InjectedFault] = ()
+    run: str, source: Mapping[str, Columns], injected: Sequence[InjectedFault] = ()
 ) -> dict[str, pa.Table]:
     """Count some rows of `ops` and `sends`: return tables `tallies` and `acks` (see the
     module). Sends are also counted before, during and after each fault of `injected` (`by` is the
@@ -46,17 +46,16 @@ def tallied(
     each partition after its end."""
     counted, acks = [], []
     for name, table in source.items():
-        if not table.num_rows:
+        if not len(table["invoke_us"]):
             continue
         if name == "ops":
-            records = table.numbers("sent") + table.numbers("polled")
-            counted.append(_count(run, RUN, _rows(table, records), ("f",)))
-            wrote = _rows(table, table.numbers("sent"))
+            counted.append(_count(run, RUN, _rows(table, table["sent"] + table["polled"]), ("f",)))
+            wrote = _rows(table, table["sent"])
             wrote = wrote.filter(pc.greater(wrote["records"], 0))
             counted.append(_count(run, SENT, wrote, (), f="send"))
             acks.append(_acks(run, RUN, wrote))
         elif name == "sends":
-            rows = _rows(table, table.numbers("count"))
+            rows = _rows(table, table["count"])
             acks.append(_acks(run, PARTITION, rows, ("name",)))
             for fault in injected:
                 acks.append(_first_after(run, rows, fault))
@@ -65,13 +64,13 @@ def tallied(
     return {name: table for name, table in made.items() if table.num_rows}
 
 
-def _rows(table: Table, records: I64) -> pa.Table:
+def _rows(table: Columns, records: I64) -> pa.Table:
     """Return outcome and latency of some rows; `name` is their partition."""
     texts = {"f": "f", "partition": "name", "outcome": "outcome"}
-    invoke_us, complete_us = table.numbers("invoke_us"), table.numbers("complete_us")
+    invoke_us, complete_us = table["invoke_us"], table["complete_us"]
     made: dict[str, Any] = {}
-    for name in (name for name in texts if name in table.rows.schema.names):
-        codes, words = table.words(name)
+    for name in (name for name in texts if name in table):
+        codes, words = table[name]
         made[texts[name]] = pa.DictionaryArray.from_arrays(codes.astype(np.int32), words)
     # An ok operation without both times has no latency, and counts as info.
     ok = pc.equal(made["outcome"], "ok").to_numpy(zero_copy_only=False)

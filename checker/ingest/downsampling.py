@@ -20,34 +20,27 @@ from checker.evidence.columns import Rows, rows
 from checker.evidence.facts import Outcome, SampledOps
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64
+from checker.ingest.joined import outcomes
+from checker.ingest.tables import Columns
 from harness.formats.run_info import Phases
 
 STRETCHES: Final = 256
 
 
-def downsample_operations(
-    run: int,
-    meta: RunMeta,
-    *,
-    invoke_us: I64,
-    complete_us: I64,
-    sent: I64,
-    polled: I64,
-    outcome: I64,
-    step: I64 | None = None,
-) -> list[Rows]:
-    """Return facts of a few of these operations, which stand for all. `sent` and `polled` are how
-    many records each sent and returned. `step` is its number among the operations that the schedule
-    itself names, all of which are kept; -1 for others."""
+def downsample_operations(run: int, meta: RunMeta, ops: Columns) -> list[Rows]:
+    """Return facts of a few of these operations, which stand for all. All that the schedule itself
+    names (`step` is not -1) are kept."""
+    names = ("invoke_us", "complete_us", "sent", "polled", "step")
+    invoke_us, complete_us, sent, polled, step = (ops[name] for name in names)
+    outcome = outcomes(ops["outcome"])
     if not len(invoke_us):
         return []
     progress = sent > 0
     if not meta.promise.acks:
         progress = (polled > 0) & ((invoke_us < meta.phases.final_us) | (meta.phases.final_us == 0))
     acked = progress & (outcome == Outcome.OK)
-    steps = np.full(len(invoke_us), -1, np.int64) if step is None else step
     wanted = (_of_stretches(meta.phases, invoke_us), _ends(complete_us, acked))
-    kept = np.unique(np.concatenate((*wanted, np.flatnonzero(steps >= 0))))
+    kept = np.unique(np.concatenate((*wanted, np.flatnonzero(step >= 0))))
     count = np.ones(len(kept), np.int64)
     # The others are counted with a kept one that is like them in all that checks use.
     for like in (True, False):
@@ -69,7 +62,7 @@ def downsample_operations(
             progress=progress[kept],
             outcome=outcome[kept],
             count=count,
-            step=steps[kept],
+            step=step[kept],
         )
     ]
 

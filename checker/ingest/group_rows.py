@@ -17,7 +17,8 @@ from checker.evidence.columns import Rows, Words, rows
 from checker.evidence.contents import READ_COMMITTED, READ_OK, READ_OTHER, READ_PROVES
 from checker.evidence.facts import ENOUGH_SETTLED, OP_KINDS, Contents, GroupOps, Outcome, Shape
 from checker.evidence.sorting import I64
-from checker.ingest.row_group import Table
+from checker.ingest.joined import outcomes
+from checker.ingest.tables import Columns
 from harness.formats.history import GROUP_PREFIX, Op
 from node.formats.trace import METADATA_PARTITION
 
@@ -119,24 +120,25 @@ class GroupRows:
         return {row[2] for row in self.rows}
 
 
-def group_facts(run: int, table: Table) -> Iterator[Rows]:
+def group_facts(run: int, table: Columns) -> Iterator[Rows]:
     """Yield the facts of some rows of the table `groups`: the operations, and what their deliveries
     show of the contents of partitions."""
-    codes, words = table.words("f")
+    codes, words = table["f"]
     kind: I64 = np.array([OP_KINDS.index(word) for word in words], np.int64)[codes]
-    outcome, count = table.outcomes(), table.numbers("count")
+    outcome, count = outcomes(table["outcome"]), table["count"]
     if ((count < 0) | (count > _MOST_RECORDS)).any():
         raise ValueError(f"a run of records is longer than {_MOST_RECORDS}")
-    yield table.facts(GroupOps, run, outcome=outcome, what=kind)
-    shown = (kind == OP_KINDS.index("poll")) & (table.numbers("shape") == Shape.RECORDS)
-    shown &= (outcome != Outcome.FAIL) & (table.numbers("offset") >= 0)
+    own = {name: table[name] for name in GroupOps.columns.keys() & table.keys()}
+    yield rows(GroupOps, run, table["partition"], **{**own, "outcome": outcome, "what": kind})
+    shown = (kind == OP_KINDS.index("poll")) & (table["shape"] == Shape.RECORDS)
+    shown &= (outcome != Outcome.FAIL) & (table["offset"] >= 0)
     index = np.flatnonzero(shown)
     if not len(index):
         return
     ok = outcome[index] == Outcome.OK
     same = ("op", "seq", "process", "complete_us", "offset", "value", "count")
-    columns: dict[str, Any] = {name: table.numbers(name)[index] for name in same}
-    client, partition = table.words("client"), table.words("partition")
+    columns: dict[str, Any] = {name: table[name][index] for name in same}
+    client, partition = table["client"], table["partition"]
     yield rows(
         Contents,
         run,

@@ -9,13 +9,13 @@ from itertools import count
 from pathlib import Path
 
 from checker.evidence.run_meta import RunMeta
-from checker.ingest import joined, tables
+from checker.ingest import tables
 from checker.ingest.check_seal import check_source
-from checker.ingest.joined import Columns
 from checker.ingest.lines import Problems
 from checker.ingest.read_history import Reader, all_columns, end, finish, group_table
 from checker.ingest.read_jepsen import JepsenReader
 from checker.ingest.source import Ingested, Source
+from checker.ingest.tables import Columns
 
 
 def read_history(source: Source, into: Ingested) -> None:
@@ -37,7 +37,7 @@ def into_parts(source: Source, known: RunMeta, folder: Path) -> bool:
     numbers = count()
 
     def write(name: str, columns: Columns) -> None:
-        made = joined.table(name, known.run, columns)
+        made = tables.from_columns(name, known.run, columns)
         tables.write(folder, name, f"part-{next(numbers):06}", made)
 
     with collector_paused():

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter, eq
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from checker.evidence.columns import Mask, Words
 from checker.evidence.facts import Outcome
 from checker.evidence.sorting import I64
-from checker.ingest import tables
-from checker.ingest.row_group import OUTCOMES
+from checker.ingest.tables import Columns
 from harness.formats.history import Op, Read, RecordRun, Send
 
 NO_TIME: Final = -1
+_OUTCOMES: Final = {each.name.lower(): each for each in Outcome}
 _NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
 _WITHOUT: Final = "no completion"
-
-Columns = Mapping[str, Any]
-"""Columns of a table by name: an array or `Words` each, without that of the run."""
-
 
 _FIELDS: Final = (
     *("process", "client", "type", "f", "final", "error", "step", "isolation", "group"),
@@ -233,24 +228,6 @@ def _at(column: Words, rows: I64, missing: str = "") -> Words:
     )
 
 
-def table(name: str, run: str, columns: Columns) -> pa.Table:
-    """Return columns as the table `name` of the run `run`."""
-    schema, count, arrays = tables.SCHEMAS[name], len(columns["op"]), []
-    for field in schema:
-        if field.name == "run":
-            arrays.append(pa.repeat(pa.scalar(run, field.type), count))
-            continue
-        column = columns[field.name]
-        if isinstance(column, Words):
-            codes = pa.array(column.codes.astype(np.int32))
-            texts = pa.array(column.words, pa.string())
-            array = pa.DictionaryArray.from_arrays(codes, texts).cast(field.type)
-        else:
-            array = pa.array(column).cast(field.type)
-        arrays.append(array)
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
 def joint(parts: Sequence[Columns]) -> Columns:
     """Return the rows of all parts as one; at least one part is needed."""
     if len(parts) == 1:
@@ -259,9 +236,13 @@ def joint(parts: Sequence[Columns]) -> Columns:
 
 
 def outcomes(column: Words) -> I64:
-    """Return outcomes as the numbers of `Outcome`."""
-    codes: I64 = np.array([OUTCOMES.get(w, Outcome.INFO) for w in column.words], np.int64)
-    return codes[column.codes] if len(codes) else column.codes
+    """Return outcomes as the numbers of `Outcome`. Raises ValueError for unknown words."""
+    codes = [_OUTCOMES.get(word, -1) for word in column.words]
+    found = numbers([*codes, -1])[column.codes]
+    if found.min(initial=0) < 0:
+        strange = column.words[column.codes[int(np.argmin(found))]]
+        raise ValueError(f"an operation cannot end '{strange}'")
+    return found
 
 
 def numbers(values: Sequence[Any]) -> I64:

@@ -19,17 +19,17 @@ import numpy as np
 import pyarrow as pa
 
 from checker.evidence.columns import Rows, Words, rows
-from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome, Polls, Resets, Sends
+from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome
 from checker.evidence.sorting import I64
 from checker.ingest import joined, tables
 from checker.ingest.counts import tallied
-from checker.ingest.downsampling import downsample_operations
 from checker.ingest.group_rows import GroupRows, group_facts
 from checker.ingest.join import DAMAGE, OperationJoin, Said
-from checker.ingest.joined import Columns, HistoryColumns, Joined
+from checker.ingest.joined import HistoryColumns, Joined
 from checker.ingest.lines import Line
-from checker.ingest.row_group import whole
+from checker.ingest.read_tables import facts_in
 from checker.ingest.source import FileReader, Ingested, Source, why
+from checker.ingest.tables import Columns
 from harness.formats.history import (
     GROUP_KINDS,
     Delivered,
@@ -376,19 +376,14 @@ def finish(reader: Reader) -> None:
     if not reader.found and not reader.damaged:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
     columns = all_columns(reader)
-    wanted = {"ops"} if into.counts or into.whole_tables else set()
-    if into.whole_tables or (into.counts and into.injected):
-        wanted.add("sends")
-    if into.whole_tables:
-        wanted |= {"reads", "assigns"}
-        if reader.groups.rows:
-            into.tables["groups"] = group_table(reader, into.meta.run)
     run = into.meta.run
-    for name in wanted:
-        into.tables[name] = joined.table(name, run, columns[name])
+    if into.whole_tables:
+        into.tables |= {n: tables.from_columns(n, run, own) for n, own in columns.items()}
+        if reader.groups.rows:
+            into.tables["groups"] = group_table(reader, run)
     if into.counts:
-        counted = {name: whole(into.tables[name]) for name in wanted}
-        into.tables |= tallied(run, counted, into.injected)
+        wanted = ("ops", "sends") if into.whole_tables or into.injected else ("ops",)
+        into.tables |= tallied(run, {name: columns[name] for name in wanted}, into.injected)
     into.facts.extend(_facts(source.run, reader, columns))
 
 
@@ -420,7 +415,6 @@ def all_columns(reader: Reader) -> dict[str, Columns]:
 
 def _facts(run: int, reader: Reader, columns: Mapping[str, Columns]) -> Iterator[Rows]:
     """Yield the facts of a history."""
-    ops = columns["ops"]
     seen = {word for name in ("sends", "reads") for word in columns[name]["partition"].words}
     # Also a partition that was only ever assigned, or moved, has a history.
     seen = seen.union(reader.groups.partitions, *({*k, *m} for *_, k, m in reader.moves))
@@ -428,22 +422,13 @@ def _facts(run: int, reader: Reader, columns: Mapping[str, Columns]) -> Iterator
     marks = reader.join.marks | ({"groups"} if reader.groups.rows else set())
     about = dict.fromkeys(marks, 1)
     yield rows(HistoryParts, run, partitions, whole=not reader.damaged, **about)
-    given = {name: ops[name] for name in ("invoke_us", "complete_us", "sent", "polled", "step")}
-    outcome = joined.outcomes(ops["outcome"])
-    yield from downsample_operations(run, reader.into.meta, outcome=outcome, **given)
+    if turns := _turns(reader):
+        places = {n: [turns.get(op, -1) for op in own["op"].tolist()] for n, own in columns.items()}
+        columns = {n: {**own, "turn": joined.numbers(places[n])} for n, own in columns.items()}
+    for name, own in columns.items():
+        yield from facts_in(name, run, own, reader.into.meta)
     if reader.groups.rows:
-        yield from group_facts(run, whole(group_table(reader, "")))
-    turns = _turns(reader)
-    for kind, table in ((Sends, "sends"), (Polls, "reads"), (Resets, "assigns")):
-        own = dict(columns[table])
-        if not len(own["op"]):
-            continue
-        if "outcome" in own:
-            own["outcome"] = joined.outcomes(own["outcome"])
-        if turns:
-            own["turn"] = joined.numbers([turns.get(op, -1) for op in own["op"].tolist()])
-        partition = own.pop("partition")
-        yield rows(kind, run, partition, **{n: own[n] for n in kind.columns.keys() & own.keys()})
+        yield from group_facts(run, tables.all_columns_of(group_table(reader, "")))
 
 
 def _turns(reader: Reader) -> dict[int, int]:

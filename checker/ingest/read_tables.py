@@ -6,7 +6,7 @@ no task holds more than that, whatever the size of the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,27 +15,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checker.evidence.columns import Rows, rows
+from checker.evidence.columns import Facts, Rows, rows
 from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome, Polls, Resets, Sends
+from checker.evidence.run_meta import RunMeta
+from checker.evidence.sorting import repeated
 from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.group_rows import group_facts
-from checker.ingest.row_group import Table, table_of
+from checker.ingest.joined import outcomes
 from checker.ingest.source import Ingested, Source, why
+from checker.ingest.tables import Columns
 from node.formats.reading import open_file
 from node.formats.trace import METADATA_PARTITION
 
 HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns", "groups")
 ROWS_PER_SOURCE: Final = 1_000_000
 
-# Tables of an earlier version lack these columns; all values are then the default.
-_MAY_LACK: Final = (
-    *("step", "proved_us", "transaction", "uncommitted", "at_end", "log_start"),
-    *("invoke_line", "complete_line"),
-)
+_MAY_LACK: Final = {
+    **dict.fromkeys(("step", "proved_us", "log_start"), -1),
+    **dict.fromkeys(("transaction", "uncommitted", "at_end", "invoke_line", "complete_line"), 0),
+}
+"""Columns that tables of an earlier version lack, with the value that all of their rows have."""
 _NOT_WANTED: Final = ("run", "error", "invoke_line", "complete_line")
-_NOT_WANTED_OF_OPS: Final = ("op",)
+_NOT_WANTED_OF_OPS: Final = ("op", "process", "client", "second")
+_KINDS: Final[Mapping[str, type[Facts]]] = {"sends": Sends, "reads": Polls, "assigns": Resets}
 DAMAGED: Final = (OSError, pa.ArrowException, ValueError)
 """What reading a table raises that is not as it was written. A name of a column that is no text is
 a ValueError."""
@@ -86,28 +90,18 @@ def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def read_row_groups(source: Source, into: Ingested) -> None:
-    """Read some row groups of one table, and add their facts to `into`."""
-    take_tables(source, into, ((source.kind, table) for table in _read(source)))
-
-
-def take_tables(
-    source: Source,
-    into: Ingested,
-    rows_of: Iterable[tuple[str, Table]],
-    known: Collection[str] = (),
-) -> None:
-    """Add facts and counts of rows of history tables to `into`. `rows_of` yields the name of a
-    table and rows of it; `known` are names of flags of `HistoryParts` that are known to hold."""
-    seen: set[str] = set()
-    whole, marks = True, {*known}
+    """Read some row groups of one table, and add their facts and counts to `into`."""
+    seen, marks, whole = set[str](), set[str](), True
     counts: dict[str, list[pa.Table]] = {}
     try:
-        for kind, table in rows_of:
-            found = tallied(into.meta.run, {kind: table}, into.injected) if into.counts else {}
-            for name, counted in found.items():
-                counts.setdefault(name, []).append(counted)
-            made, more = _MAKERS[kind](source.run, table, into)
-            marks |= more
+        for columns in _read(source):
+            counted = {source.kind: columns} if into.counts else {}
+            for name, found in tallied(into.meta.run, counted, into.injected).items():
+                counts.setdefault(name, []).append(found)
+            made = list(facts_in(source.kind, source.run, columns, into.meta))
+            if source.kind == "ops":
+                _report_unknown(columns, into)
+            marks |= _marks(source.kind, columns)
             into.facts.extend(made)
             seen.update(partition for part in made for partition in part.partitions)
     except DAMAGED as error:
@@ -120,18 +114,31 @@ def take_tables(
     into.facts.append(rows(HistoryParts, source.run, partitions, whole=whole, **about))
 
 
-def _read(source: Source) -> Iterator[Table]:
+def facts_in(table: str, run: int, columns: Columns, meta: RunMeta) -> Iterator[Rows]:
+    """Yield the facts of some rows of a history table. Raises ValueError for unknown words."""
+    if table == "ops":
+        yield from downsample_operations(run, meta, columns)
+    elif table == "groups":
+        yield from group_facts(run, columns)
+    elif len(columns["op"]):
+        kind = _KINDS[table]
+        own = {name: columns[name] for name in kind.columns.keys() & columns.keys()}
+        if "outcome" in own:
+            own["outcome"] = outcomes(own["outcome"])
+        yield rows(kind, run, columns["partition"], **own)
+
+
+def _read(source: Source) -> Iterator[Columns]:
     idle = _NOT_WANTED + (_NOT_WANTED_OF_OPS if source.kind == "ops" else ())
     return read_rows(source.path, source.kind, source.groups, idle)
 
 
 def read_rows(
     path: Path, table: str, groups: tuple[int, int] | None = None, idle: Sequence[str] = ()
-) -> Iterator[Table]:
-    """Yield the rows of some row groups of a table (None: of all), without the columns `idle` and
-    those with only default values; texts are codes. Raises the errors in `DAMAGED`. The statistics
-    of the file are not used: wrong ones would hide rows, and PyArrow ends the process if it cannot
-    decode them."""
+) -> Iterator[Columns]:
+    """Yield the rows of some row groups of a table (None: of all), without the columns `idle`.
+    Raises the errors in `DAMAGED`. The statistics of the file are not used: wrong ones would hide
+    rows, and PyArrow ends the process if it cannot decode them."""
     with open_table(path) as file:
         about = file.metadata
     schema = tables.SCHEMAS[table]
@@ -143,58 +150,37 @@ def read_rows(
     texts = [field.name for field in schema if field.type == pa.string() and field.name in there]
     with open_table(path, metadata=about, read_dictionary=texts) as file:
         wanted = [name for name in schema.names if name in there and name not in idle]
+        lacking = {name: _MAY_LACK[name] for name in schema.names if name not in there}
         for group in range(*(groups or (0, about.num_row_groups))):
             rows = file.read_row_group(group, columns=wanted).unify_dictionaries()
             for batch in rows.combine_chunks().to_batches():
-                yield table_of(batch)
+                others = {n: repeated(value, batch.num_rows) for n, value in lacking.items()}
+                yield tables.columns_of(batch) | others
 
 
 def sends_in(source: Source) -> Iterator[Rows]:
     """Yield the facts of the sends in some row groups. Raises the errors in `DAMAGED`."""
-    for table in _read(source):
-        yield _sends(source.run, table)
+    for columns in _read(source):
+        yield from facts_in("sends", source.run, columns, RunMeta())
 
 
-_Made = tuple[list[Rows], set[str]]
-"""Facts, and what they show of the history: names of flags of `HistoryParts`."""
-
-
-def _ops(run: int, table: Table, into: Ingested) -> _Made:
-    """Return the columns of all operations that checks of a whole run need."""
-    made = downsample_operations(
-        run,
-        into.meta,
-        invoke_us=table.numbers("invoke_us"),
-        complete_us=table.numbers("complete_us"),
-        sent=table.numbers("sent"),
-        polled=table.numbers("polled"),
-        outcome=table.outcomes(),
-        step=table.numbers("step"),
-    )
-    codes, words = table.words("f")
-    codes = codes[table.outcomes() != Outcome.FAIL]
+def _report_unknown(ops: Columns, into: Ingested) -> None:
+    """Report operations that no check knows."""
+    codes, words = ops["f"]
+    codes = codes[outcomes(ops["outcome"]) != Outcome.FAIL]
     for name in sorted({words[code] for code in np.unique(codes).tolist()} - {*OP_KINDS}):
         # The rows of other tables do not say what came before it.
         into.problems.damage(
             f'The table ops has an operation that the checker does not know, "{name}": what it '
             "does to a log is unknown, so nothing is judged."
         )
-    both = bool(((table.numbers("sent") > 0) & (table.numbers("polled") > 0)).any())
-    marks = {"transactions"} if both else set[str]()
-    return made, marks | ({"final_reads"} if table.column("final") is not None else set())
 
 
-def _sends(run: int, table: Table) -> Rows:
-    return table.facts(Sends, run, outcome=table.outcomes())
-
-
-_MAKERS: Final[dict[str, Callable[[int, Table, Ingested], _Made]]] = {
-    "ops": _ops,
-    "sends": lambda run, table, _: (
-        [_sends(run, table)],
-        {"transactions"} if table.column("seq") is not None else set(),
-    ),
-    "reads": lambda run, table, _: ([table.facts(Polls, run, outcome=table.outcomes())], set()),
-    "assigns": lambda run, table, _: ([table.facts(Resets, run)], set()),
-    "groups": lambda run, table, _: ([*group_facts(run, table)], {"groups"}),
-}
+def _marks(table: str, columns: Columns) -> set[str]:
+    """Return what some rows show of the history: names of flags of `HistoryParts`."""
+    if table == "ops":
+        both = ((columns["sent"] > 0) & (columns["polled"] > 0)).any()
+        found = {"transactions": both, "final_reads": columns["final"].any()}
+    else:
+        found = {"transactions": table == "sends" and columns["seq"].any()}
+    return {name for name, shows in found.items() if shows} | ({table} & {"groups"})

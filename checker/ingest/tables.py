@@ -6,17 +6,22 @@ source files (trace, log, replicas) is a folder of part files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checker.evidence.columns import Words
 from checker.ingest.fault_windows import WINDOWS
 from node.formats.files import make_folder, replacing
 from node.formats.removal import remove
+
+Columns = Mapping[str, Any]
+"""Columns of a table by name, each an array of numbers or flags, or `Words`."""
 
 _WITNESS: Final = pa.struct(
     [
@@ -122,6 +127,45 @@ def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def from_columns(name: str, run: str, columns: Columns) -> pa.Table:
+    """Return the table `name` of a run from all of its columns but that of the run."""
+    schema, arrays = SCHEMAS[name], []
+    for field in schema:
+        column = columns.get(field.name)
+        if column is None:
+            array = pa.repeat(pa.scalar(run, field.type), len(columns["invoke_us"]))
+        elif isinstance(column, Words):
+            codes = pa.array(column.codes.astype(np.int32))
+            array = pa.DictionaryArray.from_arrays(codes, pa.array(column.words, pa.string()))
+        else:
+            array = pa.array(column)
+        arrays.append(array.cast(field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def columns_of(rows: pa.RecordBatch) -> dict[str, Any]:
+    """Return the columns of rows of numbers, flags and texts. Raises ValueError if a value is
+    missing."""
+    made: dict[str, Any] = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if column.null_count:
+            raise ValueError(f"{column.null_count} of {rows.num_rows} rows have no {name}")
+        if pa.types.is_string(column.type):
+            column = column.dictionary_encode()
+        if pa.types.is_dictionary(column.type):
+            codes = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            made[name] = Words(codes, column.dictionary.to_pylist())
+        else:
+            made[name] = column.to_numpy(zero_copy_only=False)
+    return made
+
+
+def all_columns_of(table: pa.Table) -> dict[str, Any]:
+    """Return the columns of all rows of a table, as `columns_of` does."""
+    batches = table.combine_chunks().to_batches()
+    return columns_of(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema))
 
 
 def from_objects(name: str, run: str, objects: Iterable[object]) -> pa.Table:

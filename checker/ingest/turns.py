@@ -11,10 +11,10 @@ import numpy as np
 from checker.evidence.facts import Outcome
 from checker.evidence.sorting import I64
 from checker.ingest.join import LATE_KINDS
+from checker.ingest.joined import outcomes
 from checker.ingest.lines import Problems
 from checker.ingest.read_tables import DAMAGED, files_of, read_rows
-from checker.ingest.row_group import Table
-from checker.ingest.tables import SCHEMAS
+from checker.ingest.tables import SCHEMAS, Columns
 
 _ASKED: Final = ("process", "f", "outcome", "invoke_us", "complete_us")
 _OTHERS: Final = tuple(name for name in SCHEMAS["ops"].names if name not in _ASKED)
@@ -87,15 +87,11 @@ def _read(target: Path) -> Iterator[_Turns]:
             yield _turns(table)
 
 
-def _turns(table: Table) -> _Turns:
-    begun, until, (codes, words) = (
-        table.numbers("invoke_us"),
-        table.numbers("complete_us"),
-        table.words("f"),
-    )
+def _turns(table: Columns) -> _Turns:
+    begun, until, (codes, words) = table["invoke_us"], table["complete_us"], table["f"]
     may_be_late = np.isin(codes, [code for code, f in enumerate(words) if f in LATE_KINDS])
-    never = (until < 0) | ((table.outcomes() == Outcome.INFO) & may_be_late)
-    made = _Turns(table.numbers("process"), begun, np.where(never, _NEVER, until))
+    never = (until < 0) | ((outcomes(table["outcome"]) == Outcome.INFO) & may_be_late)
+    made = _Turns(table["process"], begun, np.where(never, _NEVER, until))
     return _joined([_Turns(*(column[begun >= 0] for column in made))])
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from checker.ingest.row_group import Table
+from checker.ingest.tables import Columns
 from harness.formats.run_info import Phases
 from reports import wording
 from reports.evidence.tables import RunTables
@@ -186,9 +186,10 @@ class _Words(dict[str, int]):
         self[text] = code = len(self)
         return code
 
-    def codes(self, table: Table, name: str) -> Ints:
-        codes, words = table.words(name)
-        return np.array([self[word] for word in words], np.int64)[codes]
+    def codes(self, table: Columns, name: str) -> Ints:
+        codes, words = table[name]
+        found: Ints = np.array([self[word] for word in words], np.int64)[codes]
+        return found
 
 
 def read(
@@ -201,25 +202,25 @@ def read(
     errors = _Words({"": 0})
     parts: list[dict[str, Ints]] = [dict.fromkeys(_COLUMNS, np.zeros(0, np.int64))]
     for table in tables.rows("ops"):
-        ended, invoked = table.numbers("complete_us"), table.numbers("invoke_us")
-        outcome, names = table.words("outcome")
+        ended, invoked = table["complete_us"], table["invoke_us"]
+        outcome, names = table["outcome"]
         code_of = [OUTCOMES.index(name) if name in OUTCOMES else INFO for name in names]
-        op = table.numbers("op")
+        op = table["op"]
         kept = (op % every == 0) | np.isin(op, list(cited)) if every > 1 else slice(None)
         found = {
             "op": op,
-            "process": table.numbers("process"),
+            "process": table["process"],
             "client": words["clients"].codes(table, "client"),
             "kind": words["kinds"].codes(table, "f"),
             "outcome": np.array(code_of, np.int64)[outcome],
             "invoked_us": np.where(invoked < 0, ended, invoked),
             "completed_us": ended,
-            "sent": table.numbers("sent"),
-            "polled": table.numbers("polled"),
+            "sent": table["sent"],
+            "polled": table["polled"],
             # Of an operation that did not end the table has an error of its own.
             "error": errors.codes(table, "error") * (ended >= 0),
-            "begin_line": table.numbers("invoke_line"),
-            "end_line": table.numbers("complete_line"),
+            "begin_line": table["invoke_line"],
+            "end_line": table["complete_line"],
         }
         parts.append({name: column[kept] for name, column in found.items()})
     made = {name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS}
@@ -252,10 +253,10 @@ def _first_parts(
     for name, columns in (("sends", ("value", "offset")), ("reads", ())):
         for table in tables.rows(name):
             _fill(windows, table, name)
-            first = np.flatnonzero(table.numbers("seq") == 0)
+            first = np.flatnonzero(table["seq"] == 0)
             if name == "reads":
-                first = first[table.numbers("idx")[first] == 0]
-            wanted = table.numbers("op")[first]
+                first = first[table["idx"][first] == 0]
+            wanted = table["op"][first]
             at = np.minimum(np.searchsorted(op[by_op], wanted), max(0, len(op) - 1))
             there = op[by_op[at]] == wanted if len(op) else np.zeros(len(wanted), bool)
             first, rows = first[there], by_op[at[there]]
@@ -265,29 +266,28 @@ def _first_parts(
                 is_write[rows] = True
             found["partition"][rows] = partitions.codes(table, "partition")[first]
             for column in columns:
-                found[column][rows] = table.numbers(column)[first]
+                found[column][rows] = table[column][first]
     return found, is_write
 
 
-def _fill(windows: Sequence[LogWindow], table: Table, kind: str) -> None:
+def _fill(windows: Sequence[LogWindow], table: Columns, kind: str) -> None:
     """Note in the windows what successful operations acknowledged, or read."""
     if not windows:
         return
-    partition, names = table.words("partition")
-    outcome, outcomes = table.words("outcome")
+    partition, names = table["partition"]
+    outcome, outcomes = table["outcome"]
     ok = outcome == outcomes.index("ok") if "ok" in outcomes else np.zeros(len(outcome), bool)
-    offset, count = table.numbers("offset"), table.numbers("count")
+    offset, count = table["offset"], table["count"]
     for window in windows:
         if window.partition not in names:
             continue
         inside = ok & (partition == names.index(window.partition)) & (offset >= 0)
         inside &= (offset < window.high) & (offset + count > window.low)
-        for row in table.rows.take(np.flatnonzero(inside)).to_pylist():
-            into = window.acked
+        for row in np.flatnonzero(inside).tolist():
+            into, epoch, node = window.acked, -1, ""
             if kind == "reads":
-                into = window.final if row.get("final") else window.read
-            seen = Seen(
-                *(row["value"], row["op"], row["client"], row["complete_us"]),
-                *(row.get("epoch", -1), row.get("node", "")),
-            )
-            window.note(into, row["offset"], row["count"], seen)
+                into = window.final if table["final"][row] else window.read
+                epoch, node = int(table["epoch"][row]), table["node"].at(row)
+            value, op, t_us = (int(table[name][row]) for name in ("value", "op", "complete_us"))
+            seen = Seen(value, op, table["client"].at(row), t_us, epoch, node)
+            window.note(into, int(offset[row]), int(count[row]), seen)

@@ -13,9 +13,8 @@ from checker.ingest.ingest import sources, tables_of
 from checker.ingest.lines import Problems
 from checker.ingest.read_run_files import read_meta
 from checker.ingest.read_tables import DAMAGED, open_table, read_rows
-from checker.ingest.row_group import Table, whole
 from checker.ingest.source import Source
-from checker.ingest.tables import SCHEMAS
+from checker.ingest.tables import SCHEMAS, Columns, all_columns_of
 from reports import wording
 from reports.evidence.files import Notes
 
@@ -95,9 +94,9 @@ class RunTables:
         made: int = sum(part.num_rows for part in self._made.get(table, ()))
         return made + sum(_rows_in(file) or 0 for file in self._files.get(table, ()))
 
-    def rows(self, table: str) -> Iterator[Table]:
-        """Yield the rows of a table in chunks; text columns are dictionary-encoded."""
-        yield from map(whole, self._made.get(table, ()))
+    def rows(self, table: str) -> Iterator[Columns]:
+        """Yield the rows of a table of the history in chunks, by column."""
+        yield from map(all_columns_of, self._made.get(table, ()))
         for file in self._files.get(table, ()):
             try:
                 yield from read_rows(file, table)

@@ -18,13 +18,13 @@ from checker.engine.local import check_run, check_runs
 from checker.engine.plan import MakeExecutor, RunToJudge
 from checker.engine.result_cache import own_name
 from checker.evidence import sorting
+from checker.evidence.columns import Words
 from checker.evidence.facts import Outcome
 from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import Verdict
 from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
-from checker.ingest.row_group import whole
 from checker.output import measures
 from checker.output.conclude import RunOutput
 from harness.formats.run_info import Phases
@@ -158,9 +158,10 @@ def test_few_operations_stand_for_all(ops: list[tuple[int, int, int]]) -> None:
     invoke, sent, outcome = (np.array(c, np.int64) for c in zip(*ops, strict=True))
     meta = RunMeta(phases=Phases(storm_us=100, heal_us=800))
     complete = invoke + 50
-    (block,) = downsample_operations(
-        0, meta, invoke_us=invoke, complete_us=complete, sent=sent, polled=sent, outcome=outcome
-    )
+    given = {"invoke_us": invoke, "complete_us": complete, "sent": sent, "polled": sent}
+    words = Words(outcome, [each.name.lower() for each in Outcome])
+    made = {**given, "outcome": words, "step": np.full(len(ops), -1)}
+    (block,) = downsample_operations(0, meta, made)
     names = ("invoke_us", "complete_us", "progress", "outcome", "count")
     kept = {name: block.numbers(name) for name in names}
     acked = (sent > 0) & (outcome == Outcome.OK)
@@ -203,7 +204,7 @@ def test_measures_from_counts_are_those_of_the_operations(
         )
         for n, (invoke, took, f, outcome, sent) in enumerate(ops)
     ]
-    counted = tallied("r", {"ops": whole(tables.from_rows("ops", rows))})
+    counted = tallied("r", {"ops": tables.all_columns_of(tables.from_rows("ops", rows))})
     known = measures.measure(
         *(concat([counted[n]] if n in counted else [], n) for n in ("tallies", "acks"))
     )

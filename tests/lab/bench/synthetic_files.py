@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from checker.ingest import tables
 from checker.ingest.lines import readable_lines
-from checker.ingest.row_group import SILENT
 from harness.formats.history import Op, Read, RecordRun, Send, encode
 from node.formats.json_input import read_file
 from tests.support.checker.history_forms import as_jepsen, edn
@@ -29,6 +28,14 @@ I64 = npt.NDArray[np.int64]
 _OUTCOMES: Final = ("ok", "info", "fail")
 _OPERATIONS: Final = ("send", "poll")
 _NODES: Final = ("n1", "n2", "n3")
+_OTHERWISE: Final = {
+    "step": -1,
+    "log_start": -1,
+    "transaction": False,
+    "invoke_line": 0,
+    "complete_line": 0,
+}
+"""The value in all rows of columns that are not made."""
 
 
 class TableWriter:
@@ -79,7 +86,7 @@ class TableWriter:
         schema = tables.SCHEMAS[name]
         arrays = []
         for field in schema:
-            column = columns.get(field.name, SILENT.get(field.name))
+            column = columns.get(field.name, _OTHERWISE.get(field.name))
             if isinstance(column, np.ndarray):
                 column = pa.array(column if order is None else column[order])
             elif isinstance(column, tuple):
