@@ -53,6 +53,7 @@ HOT: Final = (
     "harness/sim/network.py",
     "harness/sim/node.py",
     "harness/sim/producer_invariant.py",
+    "harness/sim/state_invariant.py",
     "harness/systems/floodmark/replica_logs.py",
 )
 """The modules to compile. None defines a msgspec struct: mypyc drops the parameters of its field

@@ -320,6 +320,21 @@ class SimDisk:
             for base, (chain, _) in log.items()
         }
 
+    @property
+    def is_uncommitted(self) -> bool:
+        """Return whether the current turn has writes that are not committed."""
+        return bool(self._durable_ops or self._deferred_ops or self._must_flush)
+
+    def synced_base(self, partition: str) -> int:
+        """Return the base offset of the last synced batch of a log, -1 if there is none."""
+        return next(reversed(self._synced.logs.get(partition, {})), -1)
+
+    def synced_vote(self, partition: str) -> tuple[int, str]:
+        """Return the synced term and vote of a voter."""
+        found = self._synced.values.get(f"vote/{partition}")
+        term, candidate = (0, "") if found is None else msgspec.msgpack.decode(found)
+        return term, candidate
+
     def commit(self) -> None:
         """Sync the turn's durable writes, journal its deferred ones. Raises StorageError."""
         if self._must_flush:

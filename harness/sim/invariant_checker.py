@@ -44,6 +44,13 @@ PROPERTY_OF: Final = {
     "committed-on-majority": AGREEMENT,
     "commits-own-term-first": AGREEMENT,
     "producers-as-in-log": OFFSETS,
+    "equal-logs": AGREEMENT,
+    "high-watermark-committed": AGREEMENT,
+    "counted-is-there": AGREEMENT,
+    "traced-is-synced": AGREEMENT,
+    "log-as-on-disk": AGREEMENT,
+    "votes-with-all": AGREEMENT,
+    "votes-for-complete-log": AGREEMENT,
 }
 """The property of the catalogue that each invariant belongs to."""
 
@@ -53,9 +60,16 @@ INTERNAL_INVARIANTS: Final = frozenset(
         "candidate-completeness",
         "committed-on-majority",
         "commits-own-term-first",
+        "counted-is-there",
+        "equal-logs",
+        "high-watermark-committed",
+        "log-as-on-disk",
         "producers-as-in-log",
         "quorum-superset",
+        "traced-is-synced",
         "valid-isr-and-elr",
+        "votes-for-complete-log",
+        "votes-with-all",
     }
 )
 """Invariants inside the cluster: once broken, data *can* be lost, but no client sees it yet."""

@@ -24,12 +24,14 @@ from harness.runs.run import first_info
 from harness.runs.storm import Storm
 from harness.sim import folder
 from harness.sim.cluster import SimCluster, stall_report
+from harness.sim.disk import SimDisk
 from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.majority_invariant import MajorityInvariant
 from harness.sim.network import AffectedMessage
 from harness.sim.node import SimNode
 from harness.sim.producer_invariant import ProducerInvariant
+from harness.sim.state_invariant import StateInvariant
 from harness.systems.floodmark.system import SYSTEM
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.message_log import MessageLine
@@ -207,6 +209,7 @@ class SimRun:
         """Return the observers of each turn's trace, as one function."""
         found: list[Callable[[str, list[TraceEvent]], None]] = [checker.turn]
         if checker.disks_kept:
+            found.insert(0, StateInvariant(self._core, self._disk, checker).turn)
             found.append(MajorityInvariant(self._core, checker).turn)
         if self.schedule.workload.idempotent:
             found.append(ProducerInvariant(self._core, checker).turn)
@@ -296,6 +299,9 @@ class SimRun:
     def _core(self, name: str) -> Any:
         node = self.cluster.nodes.get(name)
         return None if node is None else node.core
+
+    def _disk(self, name: str) -> SimDisk:
+        return self.cluster.nodes[name].disk
 
     def _step_and_time(self) -> tuple[int, int]:
         return self.cluster.queue.events, self.cluster.now_us()

@@ -1,9 +1,9 @@
 """A blind search for small bugs: changes of a line or two of the broker (`small_bugs.toml`).
 
 Each search has a process of its own. It compiles the changed text in place of one file, draws
-schedules as `floodmark search` does, and ends at the first run that breaks a property. A find is a
-run that breaks nothing without the bug. Time is processor time; sources are run, not compiled code.
-A result is a file in the store: a search that was made is not made again."""
+schedules as `floodmark search` does, and ends at the first finding: a run that breaks a property,
+or an invariant inside the cluster, and nothing without the bug. Time is processor time; sources
+are run, not compiled code. A result is a file in the store: no search is made twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.abc import SourceLoader
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 import msgspec
 
 if TYPE_CHECKING:
-    from harness.search.worlds.outcome import ScheduleOutcome
-    from nemesis.formats.schedule import Schedule
+    from harness.search.worlds.subject import Drawn
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 FILE: Final = Path(__file__).with_name("small_bugs.toml")
@@ -112,14 +111,16 @@ def turn_on(bug: SmallBug) -> None:
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one search. `breaks` is the property that the find broke, "" if nothing was
-    found; `others` counts failures that the protocol has without the bug."""
+    """The result of one search. `breaks` is the class of the find, "" if nothing was found. `seen`:
+    clients, traces or logs show it, not only an invariant inside the cluster. `others` counts
+    failures that the protocol has without the bug."""
 
     code: str
     seed: int
     schedules: int
     seconds: float
     breaks: str = ""
+    seen: bool = False
     sentence: str = ""
     others: int = 0
     schedule: bytes = b""
@@ -146,7 +147,8 @@ def search(bug: SmallBug, seed: int, seconds: float, engine: Engine) -> Searched
         state = msgspec.json.decode(made.stdout, type=Searched)
         if not state.breaks:
             return state
-        if state.breaks not in run_simulated(parse(state.schedule), stop_at="never").broken:
+        without = run_simulated(parse(state.schedule), stop_at="never")
+        if not (without.failed or without.internal_violation):
             return state
         # The protocol breaks here by itself: it was not the bug.
         state = msgspec.structs.replace(state, breaks="", schedule=b"", others=state.others + 1)
@@ -155,30 +157,27 @@ def search(bug: SmallBug, seed: int, seconds: float, engine: Engine) -> Searched
 def _search_here(bug: SmallBug, seconds: float, before: Searched) -> Searched:
     """Go on with a search in this process, which has the bug."""
     from harness.search.worlds.simulated import SimulatedSubject
+    from harness.search.worlds.subject import RunFolders
 
     subject = SimulatedSubject(protocol=bug.protocol, engine=before.engine)
     began_s = time.process_time() - before.seconds
-    number, found = before.schedules, None
+    number = before.schedules
+    found: Drawn | None = None
     while found is None and time.process_time() - began_s < seconds:
-        found = next((each for each in _runs(subject.draw(before.seed, number))), None)
+        runs = subject.runs(before.seed, number, (), RunFolders())
+        found = next((drawn for drawn in runs if subject.bucket(drawn.outcome)), None)
         number += 1
     seconds_spent = round(time.process_time() - began_s, 1)
     after = msgspec.structs.replace(before, schedules=number, seconds=seconds_spent)
     if found is None:
         return after
-    schedule, outcome = found
     return msgspec.structs.replace(
-        after, breaks=outcome.property, sentence=outcome.sentence, schedule=schedule.to_json()
+        after,
+        breaks=subject.bucket(found.outcome),
+        seen=found.outcome.failed,
+        sentence=found.outcome.sentence,
+        schedule=found.schedule.to_json(),
     )
-
-
-def _runs(schedule: Schedule) -> Iterator[tuple[Schedule, ScheduleOutcome]]:
-    """Yield the failing runs of a schedule and its endings."""
-    from harness.search.worlds.endings import judge_with_endings
-    from harness.search.worlds.outcome import run_simulated
-
-    runs = judge_with_endings(schedule, run_simulated)
-    return ((one, outcome) for one, outcome in runs if outcome.failed)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -224,11 +223,13 @@ def _judge(rows: Sequence[Searched], least: float) -> int:
     for (letter, seed), part in groups.items():
         found = [row for row in part if row.breaks]
         percent = 100 * len(found) / len(part)
+        inside = sum(not row.seen for row in found)
         missed |= percent < least
         seconds = statistics.median(row.seconds for row in part)
         print(
-            f"list {letter}, seed {seed}: {len(found)} of {len(part)} ({percent:.0f} %), median "
-            f"{seconds:.0f} s; open: {' '.join(row.code for row in part if not row.breaks)}"
+            f"list {letter}, seed {seed}: {len(found)} of {len(part)} ({percent:.0f} %), {inside} "
+            f"by invariants inside the cluster only, median {seconds:.0f} s; open: "
+            f"{' '.join(row.code for row in part if not row.breaks)}"
         )
     return missed
 

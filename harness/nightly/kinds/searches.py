@@ -35,7 +35,7 @@ class Searches(Kind):
         return [
             SearchJob(
                 key=f"{self.name}/{number}",
-                subject=SimulatedSubject(protocol=protocol, internal=True),
+                subject=SimulatedSubject(protocol=protocol),
                 seed=night.seed + number,
                 first=0,
                 count=night.request.job_schedules or CHUNK,
@@ -60,7 +60,7 @@ class Searches(Kind):
                 found.append(
                     FinishJob(
                         key=key,
-                        subject=SimulatedSubject(protocol=row.subject, internal=True),
+                        subject=SimulatedSubject(protocol=row.subject),
                         finding=findings.latest(night.store, finding),
                         seconds=max(LEAST_FINISH_S, night.left_s()),
                         tries=night.request.shrink_tries,

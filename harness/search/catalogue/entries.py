@@ -36,7 +36,7 @@ class Entry:
     def subject(self) -> Subject:
         """Return the protocol or system to search. Raises UsageError if it is not installed."""
         if self._target is None:
-            return SimulatedSubject(protocol=self._protocol, internal=True, chunk=CHUNK)
+            return SimulatedSubject(protocol=self._protocol, chunk=CHUNK)
         return BugSubject.of(self._target)
 
     def version(self) -> str:

@@ -28,7 +28,7 @@ from harness.search.run import simulated_pool, storm_pool
 from harness.search.search_jobs import FinishJob
 from harness.search.worlds.outcome import run_simulated
 from harness.search.worlds.real import StormSubject, outcome_in
-from harness.search.worlds.simulated import INTERNAL, SimulatedSubject
+from harness.search.worlds.simulated import SimulatedSubject
 from harness.search.worlds.subject import GIVEN, Drawn, RunFolders
 from harness.systems.setup import Setup, setup_of
 from nemesis.formats.schedule import Schedule
@@ -88,8 +88,8 @@ def _of_finding(request: ShrinkRequest) -> FinishJob:
     finding = replace(finding, shrunk=False, run=finding.run if is_here else "")
     subject: SimulatedSubject | StormSubject
     if finding.world == "simulated":
-        cluster, internal = finding.drawn.cluster, finding.property == INTERNAL
-        subject = SimulatedSubject(protocol=cluster.protocol, bugs=cluster.bugs, internal=internal)
+        cluster = finding.drawn.cluster
+        subject = SimulatedSubject(protocol=cluster.protocol, bugs=cluster.bugs)
     else:
         subject = StormSubject(**msgspec.structs.asdict(setup))
     return _job(request, subject, finding)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Collection, Iterator
 from typing import ClassVar, Final
@@ -15,7 +14,7 @@ from harness.search.draw.generator import draw_schedule
 from harness.search.draw.mixture import Engine
 from harness.search.worlds.endings import judge_with_endings
 from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
-from harness.search.worlds.simulated import SimulatedSubject
+from harness.search.worlds.simulated import SimulatedSubject, only_seen
 from harness.search.worlds.subject import Drawn, RunFolders, Shrinks
 from nemesis.formats.schedule import Schedule
 
@@ -65,7 +64,11 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
         outcome = run_simulated(schedule)
         if self.target.can_end_worse:
             return outcome
-        return dataclasses.replace(outcome, internal_violation="")
+        return only_seen(outcome)
+
+    def bucket(self, outcome: ScheduleOutcome) -> str:
+        """Return the class of a failure that clients, traces or logs show."""
+        return outcome.bucket
 
     def _fails_otherwise(self, outcome: ScheduleOutcome) -> bool:
         """Return whether only other properties break: worse endings may break the target's."""

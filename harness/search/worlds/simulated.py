@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import ClassVar, Final
@@ -36,13 +37,12 @@ INTERNAL: Final = "internal-invariant"
 
 class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     """A protocol to search in the simulated world, with bugs on. Schedules may also have the disk
-    faults in `faults`. With `internal`, a violated invariant counts as a failure even if no client,
-    trace or log shows it."""
+    faults in `faults`. A violated invariant counts as a failure even if no client, trace or log
+    shows it."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    internal: bool = False
     chunk: int = 50
     engine: Engine = "mixed"
     most_runs: ClassVar[int] = 1
@@ -74,14 +74,20 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     def runs(
         self, seed: int, number: int, known: Collection[str], at: RunFolders
     ) -> Iterator[Drawn]:
-        for schedule, outcome in judge_with_endings(self.draw(seed, number), run_simulated):
-            yield Drawn("", schedule, outcome)
+        schedule = self.draw(seed, number)
+        runs = judge_with_endings(schedule, run_simulated)
+        first = next(runs)[1]
+        shown = first.failed
+        for ending, outcome in runs:
+            shown = shown or outcome.failed
+            yield Drawn("", ending, outcome if outcome.failed else only_seen(outcome))
+        yield Drawn("", schedule, only_seen(first) if shown and not first.failed else first)
 
     def run(self, schedule: Schedule, at: RunFolders) -> ScheduleOutcome:
         return run_simulated(schedule)
 
     def bucket(self, outcome: ScheduleOutcome) -> str:
-        if outcome.failed or not self.internal or not outcome.internal_violation:
+        if outcome.failed or not outcome.internal_violation:
             return outcome.bucket
         return f"{INTERNAL}: {outcome.internal_violation}"
 
@@ -122,6 +128,11 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
             return replace(finding, form_failures=0)
         write_whole(folder / REAL, real.schedule.to_pretty_json())
         return replace(finding, form_failures=real.failures)
+
+
+def only_seen(outcome: ScheduleOutcome) -> ScheduleOutcome:
+    """Return an outcome without the violation that no client, trace or log shows."""
+    return dataclasses.replace(outcome, internal_violation="")
 
 
 def disk_faults(text: str) -> tuple[str, ...]:

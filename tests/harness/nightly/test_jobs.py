@@ -22,7 +22,7 @@ from harness.search.worlds.subject import RunFolders
 from nemesis.formats.schedule import Schedule, load
 from tests.harness.search.worlds.test_outcome import LOST, bitten
 
-SUBJECT = SimulatedSubject(protocol="high-watermark", internal=True)
+SUBJECT = SimulatedSubject(protocol="high-watermark")
 SEARCH = SearchJob(key="search/0", subject=SUBJECT, seed=0, first=0, count=1000)
 
 
