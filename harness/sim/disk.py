@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -331,9 +331,16 @@ class SimDisk:
 
     def synced_vote(self, partition: str) -> tuple[int, str]:
         """Return the synced term and vote of a voter."""
-        found = self._synced.values.get(f"vote/{partition}")
-        term, candidate = (0, "") if found is None else msgspec.msgpack.decode(found)
+        term, candidate = self._synced_value(f"vote/{partition}") or (0, "")
         return term, candidate
+
+    def synced_out(self, partition: str) -> int:
+        """Return the synced term until which a voter is out, 0 if it is not."""
+        return self._synced_value(f"out/{partition}") or 0
+
+    def _synced_value(self, key: str) -> Any:
+        found = self._synced.values.get(key)
+        return None if found is None else msgspec.msgpack.decode(found)
 
     def commit(self) -> None:
         """Sync the turn's durable writes, journal its deferred ones. Raises StorageError."""

@@ -61,7 +61,9 @@ class StateInvariant:
                 seen.setdefault(partition, set()).add(event["event"])
                 self._event(node, broker, event)
         for partition, kinds in seen.items():
-            r = _replica(broker, partition)
+            r, quorum = _replica(broker, partition), broker.quorums.get(partition)
+            if quorum is not None and node in quorum.voters:
+                self._voter(node, quorum)
             if r is None or r.log.damage is not None:
                 continue
             if kinds & _LEADS and r.role == "leader" and self._checker.committed_stays:
@@ -126,6 +128,8 @@ class StateInvariant:
                 continue
             if theirs.leader_epoch > r.leader_epoch or name not in r.replicas:
                 continue
+            if self._disk(name).blamed:
+                continue  # what it lost may count until its next fetch
             if r.partition not in broker.quorums and (
                 broker.ctx.image.broker_epoch(name) != other.ctx.broker_epoch
                 or (
@@ -147,12 +151,23 @@ class StateInvariant:
     # -- disks
 
     def _is_synced(self, node: str, broker: Broker, r: Replica) -> None:
-        """Check that a follower's log is on its disk, if it is to be synced in each turn."""
+        """Check that a log is on its disk, if it is to be synced in each turn."""
         if r.partition == METADATA_PARTITION or broker.ctx.config.flush_interval_ms == 0:
             last = self._disk(node).synced_base(r.partition)
             bases = r.log.places(r.leo - 1)
             if bases and last != bases[-1][0]:
                 self._violated("traced-is-synced", node, r, f"{node} did not sync its log")
+
+    def _voter(self, node: str, quorum: Quorum) -> None:
+        """Check that a voter which has lost records is none until it has them again, and is none
+        after a restart either."""
+        r, disk = quorum.r, self._disk(node)
+        if quorum.is_voter and ((node, r.partition) in self._lost or r.log.damage is not None):
+            what = f"{node} has lost records of {r.partition}, and votes before it has them again"
+            self._violated("votes-with-all", node, r, what)
+        elif not quorum.is_voter and not disk.is_uncommitted and not disk.synced_out(r.partition):
+            what = f"{node} may not vote for {r.partition}, and did not sync that"
+            self._violated("traced-is-synced", node, r, what)
 
     def _vote(self, node: str, quorum: Quorum, event: TraceEvent) -> None:
         """Check the vote that a voter grants, or gives itself as a candidate."""
@@ -167,9 +182,6 @@ class StateInvariant:
         if r.leader_epoch == term and synced != (term, candidate):
             what = f"{node} did not sync its vote for {candidate} in term {term}"
             self._violated("traced-is-synced", node, r, what)
-        if (node, r.partition) in self._lost:
-            what = f"{node} has lost records of {r.partition}, and votes before it has them again"
-            self._violated("votes-with-all", node, r, what)
         other = self._broker(candidate)
         theirs = None if other is None else other.quorums.get(r.partition)
         if theirs is None or theirs.r.role != "candidate" or theirs.r.leader_epoch != term:

@@ -31,6 +31,10 @@ def test_failures_that_stay_show_what_stops_the_rest(tmp_path: Path) -> None:
     found(["Y26", "Y27", "Y28", "Y29", "Y30"], "mixed", tmp_path)
 
 
+def test_invariants_show_inside_the_cluster_what_clients_seldom_see(tmp_path: Path) -> None:
+    found(["W19", "W23", "X17", "X21", "X24", "Y15", "Y16"], "mixed", tmp_path)
+
+
 def found(codes: list[str], engine: str, store: Path) -> None:
     """Check that a search finds all of these bugs."""
     words = ["small_bugs", "--only", *codes, "--kinds", *CLASSES, "--engine", engine]
