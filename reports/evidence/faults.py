@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -242,3 +242,21 @@ def sentence(fault: Executed, zero_us: int) -> str:
     if fault.status != "done":
         return f"{head}{wanted}. {fault.effect()}"
     return f"{head}{wanted}: hit {fault.victims}, {fault.times(zero_us)}. {fault.effect()}"
+
+
+def in_vain(faults: Sequence[Executed]) -> list[str]:
+    """Return a clause for each fault that was refused, and for each that stopped a node which an
+    earlier fault had stopped and not yet released."""
+    found = []
+    for fault in faults:
+        if fault.status == "skipped" and fault.detail:
+            found.append(f"{fault.what} skipped: {fault.detail}")
+        for other in faults if _stops(fault) else ():
+            both = set(fault.nodes) & set(other.nodes)
+            if both and _stops(other) and other.start_us < fault.start_us < other.end_us:
+                found.append(f"{fault.what} hit {wording.listing(both)} during a {other.what}")
+    return found
+
+
+def _stops(fault: Executed) -> bool:
+    return fault.status == "done" and (fault.kind.ends_process or fault.what == "pause")

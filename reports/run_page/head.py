@@ -14,7 +14,7 @@ from typing import Final, Literal
 from checker.formats.verdict import SEVERITY, PropertyResult, RunResult, Verdict
 from nemesis.formats.schedule import Cluster
 from reports import theme, wording
-from reports.evidence import standstill
+from reports.evidence.faults import in_vain
 from reports.evidence.model import PROGRAM, RunFolder, read
 from reports.evidence.operations import FAIL, INFO, OK
 
@@ -123,7 +123,7 @@ def _faults(folder: RunFolder) -> Badge:
         "affected no message": sum(f.touched is False for f in faults),
     }
     rest = ", ".join(f"{number} {name}" for name, number in left.items() if number)
-    lost = standstill.in_vain(faults)
+    lost = in_vain(faults)
     missed = folder.result is not None and "untouched" in folder.result.measures
     # By one rule, drawn or not: unless all took effect, what the checker says of them decides.
     usual: Tone = "plain" if _exercised(folder).tone == "good" and not missed else "unsure"
@@ -178,23 +178,14 @@ def _gap(folder: RunFolder) -> Badge:
         return Badge("Longest gap", "–", "No write was acknowledged.", "unsure")
     worst = max(found.values(), key=lambda gap: gap.length_us)
     alone = worst.partition == "" or len(found) == 2
-    together = (
-        "" if alone else (f"; all partitions together at most {wording.span(found[''].length_us)}")
-    )
-    idle = standstill.idle_majority(worst, folder.info, folder.faults, folder.exits)
-    up = ""
-    if idle is not None:
-        up = (
-            f" From {folder.seconds(idle.start_us):.1f} s on {wording.listing(idle.nodes)} were up "
-            f"and reachable for {wording.span(idle.end_us - idle.start_us)}: longer than a "
-            f"failover takes ({wording.span(folder.info.failover_ms * 1000)})."
-        )
+    whole = wording.span(found[""].length_us)
+    together = "" if alone else f"; all partitions together at most {whole}"
     return Badge(
         "Longest gap",
         wording.span(worst.length_us),
         f"{worst.partition or 'The cluster'} acknowledged nothing from "
-        f"{folder.seconds(worst.start_us):.1f} s{together}.{up}",
-        "unsure" if idle else "plain",
+        f"{folder.seconds(worst.start_us):.1f} s{together}.",
+        "plain",
     )
 
 

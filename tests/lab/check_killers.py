@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,13 +35,11 @@ from checker.ingest.read_run_files import read_meta
 from checker.output.assemble import RunFindings, assemble
 from tests.support.checker import histories, life_histories, log_histories
 from tests.support.checker.agreed import EXERCISE
-from tests.support.checker.corruption import CORRUPTIONS
 from tests.support.checker.defined import everything
 from tests.support.checker.definitions import EXCUSED
 from tests.support.checker.evidence_definitions import unknown_properties
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.histories import around
-from tests.support.checker.model import Model
 from tests.support.checker.story import Story, facts_of
 from tests.support.checker.story_text import FOLDER, Told, stories
 from tests.support.paths import ROOT
@@ -93,7 +90,6 @@ DRAWN = {
     "silences": 300,
     "leadership": 150,
 }
-CORRUPTED = 60
 
 
 class Killer(NamedTuple):
@@ -202,7 +198,7 @@ def _drawn(strategy: SearchStrategy[Story], count: int) -> list[Story]:
 
 
 def _random() -> Iterator[tuple[str, Story]]:
-    """Histories at random, and those of a correct log corrupted in each of the known ways."""
+    """Yield histories at random, each with a name."""
     strategies = {
         "steps": st.builds(histories.surrounded, histories.wild(transactions=False), around),
         "transactions": st.builds(histories.surrounded, histories.wild(transactions=True), around),
@@ -213,11 +209,6 @@ def _random() -> Iterator[tuple[str, Story]]:
     }
     for name, strategy in strategies.items():
         yield from ((f"{name} {n}", s) for n, s in enumerate(_drawn(strategy, DRAWN[name])))
-    for seed in range(CORRUPTED):
-        name = sorted(CORRUPTIONS)[seed % len(CORRUPTIONS)]
-        world = Model(random.Random(seed), 30, transactions=bool(seed % 2)).world
-        if CORRUPTIONS[name].corrupt(world, random.Random(seed)):
-            yield f"{name} {seed}", world.tell()
 
 
 def _stories(names: Sequence[str]) -> Iterator[Killer]:

@@ -1,14 +1,16 @@
 """The checks against slow definitions that follow docs/checks.md word by word.
 
 Hypothesis writes tiny runs that say anything. The definitions expand every record and compare every
-pair. Histories of a correct log, as they are and corrupted, are in `test_checker_model`."""
+pair."""
 
 from __future__ import annotations
 
 from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.support.checker import log_histories
 from tests.support.checker.agreed import agreed, budget
+from tests.support.checker.correct_history import History
 from tests.support.checker.histories import Around, Step, around, surrounded, wild
 from tests.support.checker.life_histories import (
     Change,
@@ -67,3 +69,9 @@ def test_majorities_that_stay_silent(silence: Silence) -> None:
 @given(changes)
 def test_leadership(told: list[Change]) -> None:
     agreed(led(told))
+
+
+@slow_but_sure
+@given(st.integers(0, 1 << 32))
+def test_histories_of_a_correct_log(seed: int) -> None:
+    agreed(History(seed, turns=(10, 60)).story())

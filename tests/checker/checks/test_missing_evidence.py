@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from checker.formats.verdict import Verdict, worst
 from tests.support.checker.agreed import EXERCISE
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.missing_evidence import may_be_valid, tampered
-from tests.support.checker.model import Model
 from tests.support.checker.story import Story, against
 
 SAMPLE = 10
@@ -23,9 +21,6 @@ def correct() -> Iterator[tuple[str, Story]]:
     """Yield runs in which nothing counts against the system."""
     for name, golden in GOLDENS.items():
         yield name, golden.story(bad=False)
-    for seed in range(4):
-        world = Model(random.Random(seed), 30, transactions=False).world
-        yield f"model {seed}", world.tell()
 
 
 def judge(tmp_path: Path, step: int, first: int) -> int:

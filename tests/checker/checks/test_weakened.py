@@ -20,7 +20,7 @@ def test_a_sample_of_weakened_histories() -> None:
 def test_many_weakened_histories() -> None:
     tried, wrong = campaign(2_000)
     assert wrong == []
-    assert min(tried[f"form {form}"] for form in ("own", "edn", "jsonl")) > 500
+    assert min(tried[f"form {form}"] for form in ("own", "edn", "json")) > 500
 
 
 def test_the_document_says_what_each_anomaly_must_know() -> None:

@@ -21,9 +21,9 @@ from checker.ingest.lines import Line
 from harness.formats.history import encode
 from reports.evidence.model import read
 from reports.run_page.head import commands, summary
+from tests.support.checker.history_forms import edn
 from tests.support.checker.story import Story, against
 from tests.support.checker.story_text import blocks, steps_of, take
-from tests.support.checker.weakened import edn
 
 
 class Jepsen:

@@ -21,7 +21,7 @@ from checker.ingest.source import Ingested, Source
 from harness.formats.history import OpKind
 from node.formats.json_input import JsonReader, Unreadable
 from tests.support.checker.agreed import budget
-from tests.support.checker.weakened import edn
+from tests.support.checker.history_forms import edn
 
 KEYS = ["1", "2", "x-07", "k"]
 ERRORS = [None, "timeout", ["after", 5], 1.5, {"1": 2}, "e" * 70, f"{'e' * 50} 123", True]

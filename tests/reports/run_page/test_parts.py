@@ -131,6 +131,17 @@ class TestFaults:
         assert [f.what for f in states] == ["kill", "kill", "ring"]
         assert states[1].effect() == "Missed: no such event."
 
+    def test_a_fault_that_was_refused_or_hit_a_node_that_was_stopped_is_named(self) -> None:
+        def fault(what: str, start_us: int, end_us: int, *nodes: str) -> faults.Executed:
+            return faults.Executed(0, what, "done", "", start_us, end_us, nodes)
+
+        pause, late = fault("pause", 1, 9, "n3"), fault("power-cut", 4, 6, "n2", "n3")
+        refused = faults.Executed(2, "kill", "skipped", detail="n1 is down already")
+        assert faults.in_vain([pause, late]) == ["power-cut hit n3 during a pause"]
+        assert faults.in_vain([refused]) == ["kill skipped: n1 is down already"]
+        after, other = fault("kill", 10, 12, "n3"), fault("kill", 2, 3, "n1")
+        assert faults.in_vain([pause, after, other, fault("delay", 2, 3, "n3")]) == []
+
 
 LEADS: dict[str, Any] = {"partition": "p", "role": "leader"}
 

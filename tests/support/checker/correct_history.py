@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from harness.formats.history import Op, Read, RecordRun, Send
 from tests.support.checker.replicated_log import Partition, Txn
+from tests.support.checker.story import Story
 
 NAMES: Final = ("log-0", "log-1", "7")
 REPLACED: Final = 1000
@@ -118,7 +119,9 @@ class Doing:
 class History:
     """A drawn history: its lines in `ops`; `seeks` are the assignments that begin at the start."""
 
-    def __init__(self, seed: int, *, jepsen: bool = False, **fixed: Any) -> None:
+    def __init__(
+        self, seed: int, *, jepsen: bool = False, turns: tuple[int, int] = (100, 400), **fixed: Any
+    ) -> None:
         """Draw a history from a seed; `fixed` are traits that are not drawn."""
         self.rng = rng = random.Random(seed)
         self.traits = dataclasses.replace(traits(rng, jepsen=jepsen), **fixed)
@@ -131,9 +134,17 @@ class History:
         if self.traits.transactions:
             kinds += ["both"] * rng.randint(1, 2)
         self.clients = [Client(kind, n) for n, kind in enumerate(kinds)]
-        for _ in range(rng.randint(100, 400)):
+        for _ in range(rng.randint(*turns)):
             self._turn()
         self._finish()
+
+    def story(self) -> Story:
+        """Return the history as a story without replicas."""
+        s = Story(*self.partitions, capabilities=[], source="own", complete_reads=True, phases={})
+        s.run |= {"partitions": {name: [] for name in s.partitions}, "brokers": [], "voters": []}
+        s.promise(contiguous_offsets=False, **self.traits.promise())
+        s.history, s.ops, s.as_told = list(self.ops), self.number, True
+        return s
 
     # -- turns -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Histories for property tests: wild ones, and those of a correct log that are then corrupted."""
+"""Histories for property tests, which say anything."""
 
 from __future__ import annotations
 
