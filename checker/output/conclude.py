@@ -16,7 +16,6 @@ from checker.formats.verdict import Anomaly, RunResult
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
 from checker.output import measures
-from checker.output.around_faults import around_faults, in_short
 from checker.output.assemble import RunFindings, assemble
 from checker.output.curves import curve_tables, curves_in_short
 from node.formats.files import write_whole
@@ -47,12 +46,12 @@ def conclude(
         return RunOutput(assemble(run, origins, {"faults": len(run.faults)}))
     made = {
         **curve_tables(run.meta, run.curves),
-        "around_faults": around_faults(run.meta, counted, injected),
+        "around_faults": measures.around_faults(run.meta, counted, injected),
     }
     summary = {
         **measures.summary(run.meta, counted, len(run.faults)),
         **curves_in_short(made),
-        "around_faults": in_short(made["around_faults"]),
+        "around_faults": measures.around_faults_in_short(made["around_faults"]),
     }
     result = assemble(run, origins, summary)
     return RunOutput(result, {**made, **finding_tables(result)})

@@ -252,23 +252,3 @@ def coverage(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, int]]:
             row = table.setdefault(kind, {})
             row[where] = row.get(where, 0) + count
     return table
-
-
-def never(table: dict[str, dict[str, int]]) -> list[str]:
-    """Describe gaps of coverage: kinds without effect, roles that a kind never affected."""
-    found = []
-    if idle := [kind for kind, row in table.items() if not row]:
-        found.append(f"not at all: {', '.join(idle)}")
-    for role, words in (
-        ("leader", "a leader"),
-        ("follower", "a follower in sync"),
-        ("lagging", "a follower out of an ISR"),
-    ):
-        kinds = []
-        for kind, row in table.items():
-            roles = {where.partition("/")[0] for where in row}
-            if row and "none" not in roles and role not in roles:
-                kinds.append(kind)
-        if kinds:
-            found.append(f"on {words}: {', '.join(kinds)}")
-    return found

@@ -20,6 +20,13 @@ MOST_BUCKETS: Final = 200
 MOST_RUNS: Final = 60
 _HEIGHT: Final = 20
 _BAR: Final = 5
+_STAMPS: Final = {
+    "invalid": ("✗", "red"),
+    "valid": ("✓", "green"),
+    "unknown": ("?", "open"),
+    "not-exercised": ("–", "no run"),
+}
+"""A mark and a word for each tone, for colour alone carries no meaning."""
 
 
 def build_index(store: Path) -> Path:
@@ -40,7 +47,7 @@ def render_index(store: Path) -> str:
         runs=list(reversed(known[-MOST_RUNS:])),
         all_nights=len(known),
         tone=_tone(last),
-        stamp=_stamp(last),
+        stamp=_STAMPS[_tone(last)],
         sentence=_sentence(known),
         unread=unread,
         unexpected=[b for b in buckets if not b.shown.expected][:MOST_BUCKETS],
@@ -52,7 +59,6 @@ def render_index(store: Path) -> str:
         systems=index_model.systems(known),
         compared=index_model.versions_compared(known),
         table=table,
-        never=index_model.never(table),
         never_met=not_tried.in_words(not_tried.never_met(met, table)),
         roles=ROLES,
         phases=PHASES,
@@ -95,16 +101,6 @@ def _tone(last: NightlyRun | None) -> str:
     proven = last.canary.result == "failed" or not last.real
     left = last.uncovered or last.open
     return "valid" if last.state == "finished" and proven and not left else "unknown"
-
-
-def _stamp(last: NightlyRun | None) -> tuple[str, str]:
-    """Return a mark and a word, for colour alone carries no meaning."""
-    return {
-        "invalid": ("✗", "red"),
-        "valid": ("✓", "green"),
-        "unknown": ("?", "open"),
-        "not-exercised": ("–", "no run"),
-    }[_tone(last)]
 
 
 def _sentence(known: Sequence[NightlyRun]) -> str:

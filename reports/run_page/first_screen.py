@@ -3,6 +3,7 @@ repeat the run), and the cause strip."""
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from checker.formats.story import RULES, StoryStep
@@ -15,55 +16,43 @@ from reports.run_page import head
 
 MOST_WORDS: Final = 14
 MOST_HANDLED: Final = 8
-_LOST_RECORDS: Final = ("acknowledged record lost", "acknowledged records lost")
-_DIFFERING: Final = (
-    "range of offsets differs between replicas",
-    "ranges of offsets differ between replicas",
-)
+_LOST_RECORDS: Final = "acknowledged record{|s} lost"
+_DIFFERING: Final = "range{ of offsets differs|s of offsets differ} between replicas"
 _WHAT: Final = {
     "lost": _LOST_RECORDS,
     "tail-lost": _LOST_RECORDS,
-    "unseen": ("acknowledged record never read", "acknowledged records never read"),
-    "vanished": ("read record lost", "read records lost"),
-    "duplicate": ("record appended twice", "records appended twice"),
+    "unseen": "acknowledged record{|s} never read",
+    "vanished": "read record{|s} lost",
+    "duplicate": "record{|s} appended twice",
     "divergence": _DIFFERING,
-    "divergent-tail": ("log end differs between replicas", "log ends differ between replicas"),
+    "divergent-tail": "log end{ differs|s differ} between replicas",
     "replicas-differ": _DIFFERING,
-    "inconsistent-offsets": ("offset read with two values", "offsets read with two values"),
-    "read-beyond-hw": (
-        "record read above the high watermark",
-        "records read above the high watermark",
-    ),
-    "stale-read": ("stale read", "stale reads"),
-    "fenced-in-isr": ("fenced broker in an ISR", "fenced brokers in ISRs"),
-    "leader-outside-isr": (
-        "leader elected from outside the ISR",
-        "leaders elected from outside the ISR",
-    ),
-    "membership-differs": ("member with a wrong list", "members with wrong lists"),
-    "undelivered": ("record never delivered", "records never delivered"),
-    "not-redelivered": (
-        "unsettled record never delivered again",
-        "unsettled records never delivered again",
-    ),
-    "acked-redelivered": ("settled record delivered again", "settled records delivered again"),
-    "over-delivered": ("record delivered too often", "records delivered too often"),
-    "delivery-count": ("delivery counted wrong", "deliveries counted wrong"),
-    "delivery-order": ("record delivered out of order", "records delivered out of order"),
-    "group-skip": ("record skipped by a group", "records skipped by a group"),
-    "commit-lost": ("confirmed commit forgotten", "confirmed commits forgotten"),
-    "position-back": ("position handed over too low", "positions handed over too low"),
-    "position-phantom": ("position that nobody committed", "positions that nobody committed"),
-    "position-ahead": ("position ahead of the group", "positions ahead of the group"),
-    "zombie-commit": ("commit of a superseded owner", "commits of superseded owners"),
-    "double-ownership": ("epoch with two owners", "epochs with two owners"),
-    "epoch-back": ("epoch that went back", "epochs that went back"),
-    "replay-differs": ("group state unlike its log", "group states unlike their logs"),
-    "group-replicas-differ": ("group differs between replicas", "groups differ between replicas"),
-    "unexplained-exit": ("process ended by itself", "processes ended by themselves"),
-    "unclean-stop": ("process did not stop cleanly", "processes did not stop cleanly"),
+    "inconsistent-offsets": "offset{|s} read with two values",
+    "read-beyond-hw": "record{|s} read above the high watermark",
+    "stale-read": "stale read{|s}",
+    "fenced-in-isr": "fenced broker{ in an ISR|s in ISRs}",
+    "leader-outside-isr": "leader{|s} elected from outside the ISR",
+    "membership-differs": "member{ with a wrong list|s with wrong lists}",
+    "undelivered": "record{|s} never delivered",
+    "not-redelivered": "unsettled record{|s} never delivered again",
+    "acked-redelivered": "settled record{|s} delivered again",
+    "over-delivered": "record{|s} delivered too often",
+    "delivery-count": "deliver{y|ies} counted wrong",
+    "delivery-order": "record{|s} delivered out of order",
+    "group-skip": "record{|s} skipped by a group",
+    "commit-lost": "confirmed commit{|s} forgotten",
+    "position-back": "position{|s} handed over too low",
+    "position-phantom": "position{|s} that nobody committed",
+    "position-ahead": "position{|s} ahead of the group",
+    "zombie-commit": "commit{ of a superseded owner|s of superseded owners}",
+    "double-ownership": "epoch{|s} with two owners",
+    "epoch-back": "epoch{|s} that went back",
+    "replay-differs": "group state{ unlike its log|s unlike their logs}",
+    "group-replicas-differ": "group{ differs|s differ} between replicas",
+    "unexplained-exit": "process{ ended by itself|es ended by themselves}",
+    "unclean-stop": "process{|es} did not stop cleanly",
 }
-"""The subject of a finding in the headline: of one, and of several."""
+"""The subject of a finding in the headline: of {one|several}."""
 _LOST: Final = ("lost", "tail-lost", "vanished")
 _STUCK: Final = {
     "no-progress": "stopped acknowledging",
@@ -100,8 +89,7 @@ def headline(folder: RunFolder) -> str:
         when = f" from {at_s} on" if at_s else ""
         return f"{found.partition or 'The cluster'} {_STUCK[found.name]}{when}"
     when = f" at {at_s}" if at_s else ""
-    number, of = _counted(folder, found)
-    what = of[number != 1]
+    number, what = _counted(folder, found)
     where = f"{'; first' if number > 1 else ''} in {found.partition}" if found.partition else ""
     at = f" at offset {found.offset:,}" if found.offset >= 0 and where else ""
     said = f"{number:,} {what}{when}{where}{at}"
@@ -116,13 +104,14 @@ def _about(folder: RunFolder) -> Anomaly | None:
     return next(same, None) or next(iter(broke), None)
 
 
-def _counted(folder: RunFolder, found: Anomaly) -> tuple[int, tuple[str, str]]:
-    """Count the records or places of a finding, and word one and several of them; of lost records
-    count all that were acknowledged."""
+def _counted(folder: RunFolder, found: Anomaly) -> tuple[int, str]:
+    """Count the records or places of a finding, and word them; of lost records count all that were
+    acknowledged."""
     loss = folder.result.measures.get("loss") if folder.result is not None else None
-    if found.name in _LOST and isinstance(loss, dict) and (number := loss.get("acknowledged")):
-        return int(number), _LOST_RECORDS
-    return found.count, _WHAT.get(found.name, (f"time {found.name}", f"times {found.name}"))
+    number, what = found.count, _WHAT.get(found.name, f"time{{|s}} {found.name}")
+    if found.name in _LOST and isinstance(loss, dict) and (acked := loss.get("acknowledged")):
+        number, what = int(acked), _LOST_RECORDS
+    return number, re.sub(r"\{(.*?)\|(.*?)\}", lambda form: form[1 + (number != 1)], what)
 
 
 def _of_verdict(folder: RunFolder) -> str:
