@@ -34,7 +34,7 @@ from checker.evidence.sorting import I64
 from checker.formats.anomalies import KINDS, Knows
 from harness.formats.history import GROUP_PREFIX
 from node.formats.json_input import decode
-from node.formats.trace import METADATA_PARTITION
+from node.formats.trace import INTERNAL_PARTITIONS
 
 
 class Need(Enum):
@@ -64,8 +64,8 @@ class Need(Enum):
 def missing(group: Group, needs: tuple[Need, ...]) -> str:
     """Describe what is missing of the first need that the run promises and does not meet, without a
     full stop; "" if it meets all."""
-    if group.partition == METADATA_PARTITION:
-        return ""  # no client writes to it, and its log is not dumped
+    if group.partition in INTERNAL_PARTITIONS:
+        return ""  # no client writes to it or reads it
     if group.partition.startswith(GROUP_PREFIX):
         needs = (Need.HISTORY,) if Need.HISTORY in needs else ()  # it has no log
     return next((lack for need in needs if (lack := group.memo(_LACKS[need]))), "")

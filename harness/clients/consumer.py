@@ -97,7 +97,7 @@ class Consumer(Session):
         """Record what was read and move on to its end."""
         try:
             _, hw, data = split_fetch_body(answer.body)
-            runs, end = _decode(data, self.positions[call.partition])
+            runs, end = decode_records(data, self.positions[call.partition])
         except WireError as error:
             self._fail(thread, call, f"corrupt answer: {error}")
             return
@@ -139,7 +139,7 @@ class Consumer(Session):
         thread.call = None
 
 
-def _decode(data: bytes, position: int) -> tuple[tuple[RecordRun, ...], int]:
+def decode_records(data: bytes, position: int) -> tuple[tuple[RecordRun, ...], int]:
     """Return the records at and after `position`, and the position after them.
 
     A batch whose checksum is wrong is decoded record by record, so that the damage shows as

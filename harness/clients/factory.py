@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from harness.clients.consumer import Consumer
+from harness.clients.member import THREADS, GroupMember, MemberSettings
 from harness.clients.metadata_cache import MetadataCache
 from harness.clients.producer import Producer
 from harness.clients.scripted import ScriptedConsumer, ScriptedProducer
@@ -26,7 +27,9 @@ PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
 SCRIPTED_PRODUCER: Final = "scripted-producer"
 SCRIPTED_CONSUMER: Final = "scripted-consumer"
+MEMBER: Final = "member"
 FINAL_READER: Final = "final-reader"
+DRAIN: Final = "drain"
 MAX_FINAL_READERS: Final = 4
 POLL_TIMEOUT_MS: Final = 1000
 
@@ -47,13 +50,15 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
             SCRIPTED_PRODUCER if kind is Send else SCRIPTED_CONSUMER
             for kind in workload.scripted_clients().values()
         ]
-        roles += [FINAL_READER] * readers
+        roles += [MEMBER] * workload.members
+        roles += [FINAL_READER] * readers + [DRAIN] * (workload.members > 0)
         return {f"c{number}": role for number, role in enumerate(roles, start=1)}
 
     @property
     def working(self) -> tuple[str, ...]:
         """The clients that work in the storm: all but the final readers."""
-        return tuple(client for client, role in self.roles.items() if role != FINAL_READER)
+        last = (FINAL_READER, DRAIN)
+        return tuple(client for client, role in self.roles.items() if role not in last)
 
     @property
     def writing(self) -> tuple[str, ...]:
@@ -62,9 +67,9 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
         writing = (PRODUCER, SCRIPTED_PRODUCER, SCRIPTED_CONSUMER)
         return tuple(client for client, role in self.roles.items() if role in writing)
 
-    def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer]:
+    def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer | GroupMember]:
         """Return the storm's sessions by client; `next_op` numbers the operations of the run."""
-        made: dict[str, Producer | Consumer] = {}
+        made: dict[str, Producer | Consumer | GroupMember] = {}
         for number, (client, role) in enumerate(self.roles.items()):
             if role == PRODUCER:
                 made[client] = self._producer(client, number, next_op)
@@ -74,21 +79,48 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
                 made[client] = self._producer(client, number, next_op, ScriptedProducer)
             elif role == SCRIPTED_CONSUMER:
                 made[client] = self._scripted_consumer(client, number, next_op)
+            elif role == MEMBER:
+                made[client] = self._member(client, number, next_op)
         return made
 
     def final_readers(
         self, next_op: Callable[[], int], targets: Mapping[str, int]
-    ) -> dict[str, Consumer]:
-        """Return new consumers that read every partition from 0 to at least its target offset."""
+    ) -> dict[str, Consumer | GroupMember]:
+        """Return new consumers that read every partition from 0 to at least its target offset, and
+        the member that drains what is left for the group."""
         names = [client for client, role in self.roles.items() if role == FINAL_READER]
         everything = list(targets)
-        made = {}
+        made: dict[str, Consumer | GroupMember] = {}
         for index, client in enumerate(names):
             mine = {name: targets[name] for name in everything[index :: len(names)]}
             settings = PollSettings(timeout_us=POLL_TIMEOUT_MS * 1000, pause_us=0)
             number = len(self.working) + index
             made[client] = self._reader(Consumer, client, number, next_op, mine, settings, mine)
+        for number, (client, role) in enumerate(self.roles.items()):
+            if role == DRAIN:
+                made[client] = self._member(client, number, next_op, drains=True)
         return made
+
+    def _member(
+        self, client: str, number: int, next_op: Callable[[], int], *, drains: bool = False
+    ) -> GroupMember:
+        timings = self.cluster.timings
+        settings = MemberSettings(
+            session_us=timings.session_ms * 1000,
+            timeout_us=self.workload.timeout_ms * 1000 * (2 if drains else 1),
+            wait_ms=timings.fetch_wait_ms,
+        )
+        return GroupMember(
+            client,
+            self._metadata(number),
+            self._threads(number, THREADS),
+            next_op,
+            partitions=self.cluster.partition_names(),
+            settings=settings,
+            rng=random.Random(f"{self.workload.seed}/{client}/group"),
+            drains=drains,
+            retry_us=self._retry_us,
+        )
 
     def _producer(
         self, client: str, number: int, next_op: Callable[[], int], form: type[Producer] = Producer
@@ -160,6 +192,6 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
 
     def _threads(self, number: int, width: int) -> list[Thread]:
         """Return the threads of client `number`; no two threads of a run share a process number."""
-        stride = len(self.roles) * self.workload.in_flight
-        first = 1 + number * self.workload.in_flight
+        lanes = max(self.workload.in_flight, THREADS if self.workload.members else 1)
+        stride, first = len(self.roles) * lanes, 1 + number * lanes
         return [Thread(count(first + lane, stride)) for lane in range(width)]

@@ -9,6 +9,7 @@ from itertools import count
 
 from harness.clients.consumer import Consumer
 from harness.clients.factory import ClientFactory
+from harness.clients.member import GroupMember
 from harness.clients.session import Session
 from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Status
@@ -24,7 +25,7 @@ class ClientGroup:
         self.sessions: dict[str, Session] = {}
         self._next_op = count().__next__
         self._writers: list[Session] = []
-        self._final: list[Consumer] = []
+        self._final: list[Consumer | GroupMember] = []
 
     def status(self, now_us: int) -> Status:
         """Return the present state of all clients; later calls update the same object."""

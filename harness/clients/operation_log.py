@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from harness.clients.workload import first_value
-from harness.formats.history import Op, OpKind, OpType, Read, Send, encode_numbered
+from harness.formats.history import Op, OpKind, OpType, Read, encode_numbered
 from node.formats.files import AppendOnlyFile
 
 
@@ -53,18 +54,8 @@ class OperationLog:
         self._next_op = next_op
         self._record = record
 
-    def invoke(
-        self,
-        now_us: int,
-        thread: ProcessThread,
-        f: OpKind,
-        *,
-        sends: tuple[Send, ...] = (),
-        reads: tuple[Read, ...] = (),
-        partitions: tuple[str, ...] = (),
-        final: bool = False,
-        step: int = -1,
-    ) -> Op:
+    def invoke(self, now_us: int, thread: ProcessThread, f: OpKind, **fields: Any) -> Op:
+        """Record and return an invocation; `fields` are more fields of `Op`."""
         op = Op(
             op=self._next_op(),
             t_us=now_us,
@@ -72,14 +63,18 @@ class OperationLog:
             client=self.client,
             type="invoke",
             f=f,
-            sends=sends,
-            reads=reads,
-            partitions=partitions,
-            final=final,
-            step=step,
+            **fields,
         )
         self._record(op)
         return op
+
+    def complete(
+        self, now_us: int, thread: ProcessThread, op: Op, how: OpType, **fields: Any
+    ) -> None:
+        """Record how an operation ended; after "info" the thread is retired."""
+        self._record(msgspec.structs.replace(op, t_us=now_us, type=how, **fields))
+        if how == "info":
+            thread.retire()
 
     def sent(
         self, now_us: int, thread: ProcessThread, op: Op, how: OpType, error: str, offset: int
@@ -89,9 +84,7 @@ class OperationLog:
         sends = op.sends
         if offset >= 0:
             sends = (msgspec.structs.replace(sends[0], offset=offset),)
-        self._record(msgspec.structs.replace(op, t_us=now_us, type=how, sends=sends, error=error))
-        if how == "info":
-            thread.retire()
+        self.complete(now_us, thread, op, how, sends=sends, error=error)
 
     def polled(self, now_us: int, op: Op, read: Read) -> None:
         """Record that a poll was answered with `read`."""

@@ -33,14 +33,16 @@ from node.formats.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    GroupRequest,
+    GroupResponse,
     MetadataRequest,
     MetadataResponse,
     ProduceRequest,
     ProduceResponse,
 )
 
-Request = ProduceRequest | FetchRequest
-Response = ProduceResponse | FetchResponse
+Request = ProduceRequest | FetchRequest | GroupRequest
+Response = ProduceResponse | FetchResponse | GroupResponse
 
 HOPELESS: Final = frozenset({Error.CORRUPT_BATCH, Error.INVALID_REQUEST})
 """Refusals that no other attempt would change."""
@@ -189,7 +191,7 @@ class Session:
         if isinstance(message, MetadataResponse):
             self._metadata.learn(message.corr, message.leaders)
             return
-        if not isinstance(message, ProduceResponse | FetchResponse):
+        if not isinstance(message, Response):
             return
         for thread in self._threads:
             call = thread.call

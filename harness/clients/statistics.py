@@ -32,6 +32,7 @@ class ClientStatistics:
         elif op.f == "poll" and op.type == "ok":
             status.polled += 1
             status.read_records += sum(run.count for read in op.reads for run in read.records)
+            status.read_records += sum(run.count for d in op.deliveries for run in d.records)
             if self._unanswered:
                 self._see(op)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from harness.clients.factory import ClientFactory
+from harness.formats.group_state import GroupState
 from harness.formats.history import LogRun, Op
 from harness.formats.problem import Problem
 from harness.formats.process_exits import Exit
@@ -23,6 +24,7 @@ from harness.systems.floodmark.brokers import (
     promise_of,
     topic_of,
 )
+from harness.systems.floodmark.group_states import batches_of_groups, group_states
 from harness.systems.floodmark.replica_logs import log_lines
 from harness.systems.interface import ClusterUnderTest
 from nemesis.formats.schedule import Schedule
@@ -258,7 +260,8 @@ class SimCluster(ClusterUnderTest):
         for node in self.nodes.values():
             node.start()
         everybody, brokers = set(self.nodes), set(self.brokers)
-        self.admin.begin(topic_of(self._schedule.cluster))
+        members = self._schedule.workload.members
+        self.admin.begin(topic_of(self._schedule.cluster, groups=members > 0))
         wanted = self._schedule.cluster.partition_names()
 
         def ready() -> bool:
@@ -312,6 +315,11 @@ class SimCluster(ClusterUnderTest):
         }
         self._unread += [Problem(kind="log-not-read", sentence=each) for each in unread]
         return found
+
+    def group_states(self) -> list[GroupState]:
+        """Return the lines of `group-states.jsonl`; none if the run has no groups."""
+        logs = [batches_of_groups(self.nodes[name].disk.dump()) for name in self.brokers]
+        return group_states(logs, self.trace)
 
     # -- inside
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import msgspec
 
 from checker.engine.local import check_files, check_run
 from checker.formats.verdict import RunResult
+from harness.formats.group_state import GROUP_STATES, GroupState
 from harness.formats.history import LogRun, Op, encode_numbered
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import RunInfo
@@ -42,6 +43,7 @@ class RunFiles:
     exits: list[Exit]
     output: dict[str, list[str]]
     messages: list[MessageLine]
+    states: list[GroupState] = field(default_factory=list)
 
 
 def check(run: RunFiles, keep: Path | None) -> RunResult:
@@ -76,6 +78,7 @@ def lines_of(run: RunFiles) -> dict[str, bytes | list[Any]]:
         "exits.jsonl": run.exits,
         **{f"trace/{node}.jsonl": events for node, events in by_node.items()},
         **{f"logs/{node}.jsonl": runs for node, runs in run.logs.items()},
+        **({GROUP_STATES: run.states} if run.states else {}),
     }
 
 

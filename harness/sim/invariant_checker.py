@@ -13,7 +13,15 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
-from checker.formats.anomalies import AGREEMENT, LIVENESS, LOG, LOST_WRITES, OFFSETS, READS
+from checker.formats.anomalies import (
+    AGREEMENT,
+    LIVENESS,
+    LOG,
+    LOST_WRITES,
+    OFFSETS,
+    OWNERSHIP,
+    READS,
+)
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import Op, RecordRun, show_value
 from harness.formats.run_info import Promise
@@ -51,6 +59,8 @@ PROPERTY_OF: Final = {
     "log-as-on-disk": AGREEMENT,
     "votes-with-all": AGREEMENT,
     "votes-for-complete-log": AGREEMENT,
+    "groups-as-in-log": OWNERSHIP,
+    "one-owner": OWNERSHIP,
 }
 """The property of the catalogue that each invariant belongs to."""
 

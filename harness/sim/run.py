@@ -25,6 +25,7 @@ from harness.runs.storm import Storm
 from harness.sim import folder
 from harness.sim.cluster import SimCluster, stall_report
 from harness.sim.disk import SimDisk
+from harness.sim.group_invariant import GroupInvariant
 from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.majority_invariant import MajorityInvariant
@@ -213,6 +214,8 @@ class SimRun:
             found.append(MajorityInvariant(self._core, checker).turn)
         if self.schedule.workload.idempotent:
             found.append(ProducerInvariant(self._core, checker).turn)
+        if self.schedule.workload.members:
+            found.append(GroupInvariant(self._core, checker).turn)
         return found
 
     def execute(self) -> None:
@@ -270,6 +273,7 @@ class SimRun:
             exits=cluster.exits,
             output=cluster.output,
             messages=self.messages,
+            states=cluster.group_states() if self.schedule.workload.members else [],
         )
         checked = folder.check(left, keep)
         violations = tuple(self.invariants.violations) if self.invariants is not None else ()

@@ -14,6 +14,7 @@ from nemesis.formats.cluster_spec import Cluster, Workload
 from nemesis.formats.fault import Fault
 from nemesis.world import Command
 from node.formats.errors import FloodmarkError
+from node.formats.trace import GROUPS_PARTITION
 
 ROTATE, MOVE, MORE = "rotate", "move", "more"
 WORDS: Final = (ROTATE, MOVE, MORE)
@@ -40,7 +41,8 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         yield from super().problems(cluster, workload)
         partition = getattr(self, "partition", None)
-        if partition is not None and partition not in cluster.partition_names():
+        known = (*cluster.partition_names(), *[GROUPS_PARTITION] * (workload.members > 0))
+        if partition is not None and partition not in known:
             yield f"no partition '{partition}'"
 
 

@@ -214,7 +214,7 @@ class Workload(Strict, frozen=True, kw_only=True):
     after the last heal until the cluster has recovered. `operations` are begun one by one, besides
     the drawn ones; if there are only operations (a scripted workload), the storm ends when all are
     done, at `duration_ms` at the latest. `idempotent` producers send a batch again until it is
-    acknowledged, and brokers append it once."""
+    acknowledged, and brokers append it once. `members` of a consumer group read and commit."""
 
     seed: Seed = 0
     operations: tuple[Operation, ...] = ()
@@ -228,6 +228,7 @@ class Workload(Strict, frozen=True, kw_only=True):
     acks: Literal[0, 1, -1] = -1
     in_flight: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     idempotent: bool = False
+    members: ClientCount = 0
     timeout_ms: PositiveMilliseconds = 3000
     duration_ms: PositiveMilliseconds = 30_000
 
@@ -245,6 +246,8 @@ class Workload(Strict, frozen=True, kw_only=True):
         """Yield why no clients of this cluster could do this work, one sentence each."""
         if self.batch_most and self.batch_most < self.batch:
             yield "batch_most must be 0 or at least batch"
+        if self.members and cluster.retention_records:
+            yield "members need retention_records 0: the log of their groups is kept"
         if self.idempotent:
             yield from self._wrong_idempotence(cluster)
         if wrong := out_of_bounds(self):

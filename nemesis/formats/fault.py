@@ -15,6 +15,7 @@ from harness.formats.history import GROUP_PREFIX
 from nemesis.formats.cluster_spec import After, Cluster, Milliseconds, Strict, Workload, in_words
 from node.formats.errors import unknown_name
 from node.formats.messages import MESSAGE_KINDS
+from node.formats.trace import GROUPS_PARTITION
 
 Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
 
@@ -123,7 +124,8 @@ def _wrong_target(text: str, cluster: Cluster, clients: int) -> str | None:
     if role in ROLES:
         if partition and role not in ROLES_OF_A_PARTITION:
             return f"role '{role}' takes no partition"
-        if partition and partition.removeprefix(GROUP_PREFIX) not in cluster.partition_names():
+        known = (*cluster.partition_names(), GROUPS_PARTITION)
+        if partition and partition.removeprefix(GROUP_PREFIX) not in known:
             return f"no partition '{partition}' (there are {', '.join(cluster.partition_names())})"
         return None
     nodes = {*cluster.broker_names(), *cluster.voter_names()}

@@ -72,7 +72,7 @@ else:
 
 _LATER: Final = (
     *(b'"spares":0,', b'"how":"stop",', b'"version":"",', b'"then":"wait",'),
-    *(b',"since":""', b',"within_ms":null'),
+    *(b',"since":""', b',"within_ms":null', b'"members":0,'),
 )
 """Fields that older schedules do not have, at their defaults: a digest outlives them. A quotation
 mark inside a text is escaped, so only a field is written like that."""

@@ -18,6 +18,7 @@ from node.core.context import Jitter
 from node.core.image import NO_LEADER, Image, PartitionRecord
 from node.core.protocol import LeaderBy, Protocol
 from node.formats.messages import AdminRequest, CreateTopic, Error, ReassignReplicas, SetMinIsr
+from node.formats.trace import GROUPS_PARTITION
 from node.formats.wire_bounds import MAX_PARTITIONS
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -143,16 +144,13 @@ def _create_topic(
     if refusal:
         return _refused(refusal)
     records = []
-    for number in range(request.partitions):
+    names = [f"{request.topic}-{number}" for number in range(request.partitions)]
+    for number, name in enumerate([*names, *[GROUPS_PARTITION] * request.groups]):
         replicas = tuple(
             brokers[(number + i) % len(brokers)] for i in range(request.replication_factor)
         )
         record = PartitionRecord(
-            partition=f"{request.topic}-{number}",
-            replicas=replicas,
-            isr=(),
-            partition_epoch=1,
-            min_isr=request.min_isr,
+            partition=name, replicas=replicas, isr=(), partition_epoch=1, min_isr=request.min_isr
         )
         if protocol.leader_by is LeaderBy.CONTROLLER:
             drawn = protocol.random_first_leader

@@ -26,6 +26,7 @@ from node.core import (
 from node.core import controller as controlling
 from node.core.api import Deliver, Effects, Event, NodeConfig, Shutdown, Tick
 from node.core.context import Context, Jitter
+from node.core.groups.coordinator import Coordinator
 from node.core.image import Image, PartitionRecord, Record, fold
 from node.core.membership import Membership
 from node.core.protocol import RestartRule
@@ -35,6 +36,7 @@ from node.core.serve import refuse_fetch
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, WireError
 from node.formats.messages import (
+    CONSUMER,
     AlterPartitionResponse,
     AnyMessage,
     AppendEntries,
@@ -46,9 +48,12 @@ from node.formats.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    GroupHeartbeat,
     HeartbeatResponse,
     MetadataRequest,
     MetadataResponse,
+    OffsetCommit,
+    OffsetFetch,
     PartitionNotification,
     ProduceRequest,
     ProduceResponse,
@@ -61,6 +66,7 @@ from node.formats.messages import (
 from node.formats.trace import (
     CONTROLLER,
     DAMAGED,
+    GROUPS_PARTITION,
     METADATA_PARTITION,
     REFUSED,
     STARTED,
@@ -89,6 +95,7 @@ class Broker:
         self.quorum = Quorum(ctx, metadata, config.voters)
         self.quorums = {METADATA_PARTITION: self.quorum}
         self.controller: controlling.Controller | None = None
+        self.coordinator: Coordinator | None = None
         self.membership = Membership(ctx) if config.node in config.brokers else None
         self._applied = metadata.log.start
         self._metadata_seen: tuple[int, int, str, str] | None = None
@@ -141,6 +148,8 @@ class Broker:
         if self.controller is not None:
             self.controller.settle(ctx)
         self._follow_metadata()
+        if self.coordinator is not None or GROUPS_PARTITION in self.replicas:
+            self._coordinate()
         asked = self._shutdown_membership
         if self._stopping and (asked is None or asked.may_stop):
             self._shut_down()
@@ -238,11 +247,16 @@ class Broker:
                     recovery.on_request(ctx, r, source, message)
             case _ if isinstance(message, ControllerRequest):
                 self._to_controller(source, message)
+            case GroupHeartbeat() | OffsetCommit() | OffsetFetch():
+                coordinator = self.coordinator or Coordinator()
+                coordinator.on_request(ctx, self._replica(GROUPS_PARTITION), source, message)
             case _:
                 raise WireError("a node of this role does not take such a message")
 
     def _on_fetch(self, source: str, message: FetchRequest) -> None:
-        if quorum := self._quorum(message.partition):
+        if message.replica == CONSUMER and message.partition == GROUPS_PARTITION:
+            refuse_fetch(self.ctx, source, message, Error.UNKNOWN_PARTITION, None)
+        elif quorum := self._quorum(message.partition):
             quorum.on_fetch(self.ctx, source, message)
         elif r := self._replica(message.partition):
             leader.on_fetch(self.ctx, r, source, message)
@@ -266,7 +280,7 @@ class Broker:
 
     def _produce(self, source: str, message: ProduceRequest, body: bytes | None) -> None:
         r = self._replica(message.partition)
-        if r is not None:
+        if r is not None and message.partition != GROUPS_PARTITION:
             leader.on_produce(self.ctx, r, source, message, body)
         elif message.acks != 0:
             self.ctx.send(
@@ -294,6 +308,12 @@ class Broker:
                 ctx.send(source, refusal)
             return
         self._controller_us = min(self._controller_us, active.on_request(ctx, source, message))
+
+    def _coordinate(self) -> None:
+        """Let the coordinator of groups follow its partition, and answer what has committed."""
+        if self.coordinator is None:
+            self.coordinator = Coordinator()
+        self.coordinator.settle(self.ctx, self.replicas.get(GROUPS_PARTITION))
 
     # -- metadata -------------------------------------------------------------------------------
 
@@ -402,6 +422,8 @@ class Broker:
             self._controller_us = self.controller.tick(ctx)
         if self.membership is not None:
             self.membership.tick(ctx, self._applied)
+        if self.coordinator is not None and self.coordinator.wake_us <= now:
+            self.coordinator.tick(ctx, self.replicas.get(GROUPS_PARTITION))
         while self._due and self._due[0][0] <= now:
             wake_us, name = self._next_due()
             if self._wake_us(name) != wake_us:
@@ -450,6 +472,8 @@ class Broker:
             next_us = self.membership.next_us
         if self._controller_us < next_us:
             next_us = self._controller_us
+        if self.coordinator is not None and self.coordinator.wake_us < next_us:
+            next_us = self.coordinator.wake_us
         if self._checkpoint_us < next_us:
             next_us = self._checkpoint_us
         if self._flush_us < next_us:
@@ -465,6 +489,8 @@ class Broker:
             self.membership.ask_to_stop(self.ctx)
 
     def _shut_down(self) -> None:
+        if self.coordinator is not None:
+            self.coordinator.resign(self.ctx, self.replicas.get(GROUPS_PARTITION))
         for r in self.replicas.values():
             if r.role == "leader":
                 leader.resign(self.ctx, r)

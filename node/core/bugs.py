@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 from node.core.protocol import Protocol, Truncation
 from node.formats.errors import UsageError, unknown_name
 
+OWNERSHIP: Final = "positions-and-ownership"
+
 
 class KnownBug(NamedTuple):
     """The entry of a bug in the catalogue: code, what it changes and where it was seen.
@@ -252,6 +254,43 @@ class Bugs:
         "synced-after-error",
         "a sync that failed is tried again, and its writes count as synced then",
         "PostgreSQL before 12 (fsyncgate)", faults=("fsync-error",))] = False
+    # -- groups: what a coordinator keeps, tells and refuses
+    ack_commit_at_append: Annotated[bool, KnownBug("B1", "kafka", OWNERSHIP, "",
+        "a commit is answered when it is appended, not when it is committed",
+        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+    answer_by_any_hw: Annotated[bool, KnownBug("B2", "kafka", OWNERSHIP, "",
+        "a deposed coordinator answers what waits when a high watermark passes it, cut or not",
+        "KAFKA-20634", dimensions=("groups",))] = False
+    keep_state_over_leadership: Annotated[bool, KnownBug("B3", "kafka", OWNERSHIP, "",
+        "a coordinator goes on with its state of an earlier leader epoch when it leads again",
+        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+    load_to_hw: Annotated[bool, KnownBug("B4", "kafka", OWNERSHIP, "",
+        "a new coordinator replays its log to its high watermark, not to the log end",
+        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+    serve_while_loading: Annotated[bool, KnownBug("B5", "kafka", OWNERSHIP, "",
+        "a fetch of positions during the replay is answered that there are none",
+        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+    no_commit_fence: Annotated[bool, KnownBug("B6", "kafka", OWNERSHIP, "",
+        "a commit is accepted whatever the member and its epoch",
+        "KIP-1251, rule left out", dimensions=("groups",))] = False
+    interval_without_lower_bound: Annotated[bool, KnownBug("B7", "kafka", OWNERSHIP, "",
+        "a member may commit at any epoch up to its own, whoever owns the partition",
+        "KIP-1251, half", dimensions=("groups",))] = False
+    forget_partition_owner: Annotated[bool, KnownBug("B8", "kafka", OWNERSHIP, "",
+        "a partition that is given back before it was revoked counts as owned by nobody",
+        "KAFKA-16147", dimensions=("groups",))] = False
+    epoch_not_logged: Annotated[bool, KnownBug("B9", "kafka", OWNERSHIP, "",
+        "a new epoch and target of a group are kept in memory, and not appended",
+        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+    expire_live_positions: Annotated[bool, KnownBug("B10", "kafka", OWNERSHIP, "",
+        "with a member the positions of its partitions expire, though its group lives on",
+        "Redpanda CORE-16998", dimensions=("groups",))] = False
+    late_group_tombstone: Annotated[bool, KnownBug("B11", "kafka", OWNERSHIP, "",
+        "what empties a group is appended only after the next member has joined",
+        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+    apply_before_append_order: Annotated[bool, KnownBug("B12", "kafka", OWNERSHIP, "",
+        "commits of one turn are applied in the order of requests, and appended in another",
+        "Redpanda CORE-17000", dimensions=("groups",))] = False
 # fmt: on
 
 

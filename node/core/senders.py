@@ -17,8 +17,11 @@ from node.formats.messages import (
     AnyMessage,
     EpochEndRequest,
     FetchRequest,
+    GroupHeartbeat,
     Heartbeat,
     MetadataRequest,
+    OffsetCommit,
+    OffsetFetch,
     ProduceRequest,
     RegisterBroker,
     ReportLeader,
@@ -54,8 +57,10 @@ def _broker(
 
 
 _TESTS: Final[dict[type, Test]] = {
-    ProduceRequest: lambda senders, source, m: True,
-    MetadataRequest: lambda senders, source, m: True,
+    **dict.fromkeys(
+        (ProduceRequest, MetadataRequest, GroupHeartbeat, OffsetCommit, OffsetFetch),
+        lambda senders, source, m: True,
+    ),
     FetchRequest: lambda senders, source, m: m.replica == CONSUMER or _replica(senders, source, m),
     EpochEndRequest: _replica,
     ReportLeader: _replica,

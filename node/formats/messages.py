@@ -13,8 +13,10 @@ from typing import Annotated, Final, get_args
 
 import msgspec
 
+from node.formats.trace import GROUPS_PARTITION
 from node.formats.wire_bounds import (
     DEFAULT_FETCH_BYTES,
+    MAX_GROUP_PARTITIONS,
     MAX_NODES,
     MAX_PARTITIONS,
     Acks,
@@ -23,6 +25,7 @@ from node.formats.wire_bounds import (
     Correlation,
     Epoch,
     FetchBytes,
+    GroupPartitions,
     Incarnation,
     LookupVersion,
     NodeName,
@@ -63,6 +66,9 @@ class Error(StrEnum):
     DUPLICATE_SEQUENCE = "duplicate-sequence"
     UNKNOWN_PRODUCER = "unknown-producer"
     FENCED_PRODUCER_EPOCH = "fenced-producer-epoch"
+    LOADING = "loading"
+    UNKNOWN_MEMBER = "unknown-member"
+    FENCED_MEMBER_EPOCH = "fenced-member-epoch"
 
 
 CONSUMER: Final = ""
@@ -326,12 +332,13 @@ class BeginQuorumEpoch(Message, frozen=True, kw_only=True, tag="begin-epoch"):
 
 class CreateTopic(Message, frozen=True, kw_only=True, tag="create-topic"):
     """A command to make the partitions topic-0, topic-1 ... of a topic, with replicas spread over
-    the active brokers."""
+    the active brokers; with `groups` also the partition of the groups that consume it."""
 
     topic: PartitionName
     partitions: PartitionCount
     replication_factor: Copies
     min_isr: Copies
+    groups: bool = False
 
 
 class ElectLeader(Message, frozen=True, kw_only=True, tag="elect-leader"):
@@ -390,6 +397,57 @@ class ReplicaLogInfo(Message, frozen=True, kw_only=True, tag="log-info-response"
     end_offset: Offset
 
 
+class GroupHeartbeat(Message, frozen=True, kw_only=True, tag="group-heartbeat"):
+    """A report of a member to the coordinator: it is in `epoch` and has the partitions `owned`, of
+    those to which it is `subscribed`. With epoch 0 it joins, and has none; with -1 it leaves."""
+
+    partition: PartitionName = GROUPS_PARTITION
+    group: PartitionName
+    member: NodeName
+    epoch: Epoch = 0
+    owned: GroupPartitions = ()
+    subscribed: GroupPartitions = ()
+
+
+class OffsetCommit(Message, frozen=True, kw_only=True, tag="offset-commit"):
+    """A request of a member in `epoch` to record positions of its group in partitions."""
+
+    partition: PartitionName = GROUPS_PARTITION
+    group: PartitionName
+    member: NodeName
+    epoch: Epoch
+    offsets: Annotated[dict[PartitionName, Position], msgspec.Meta(max_length=MAX_GROUP_PARTITIONS)]
+
+
+class OffsetFetch(Message, frozen=True, kw_only=True, tag="offset-fetch"):
+    """A question of a member in `epoch` for the positions of its group in partitions it owns."""
+
+    partition: PartitionName = GROUPS_PARTITION
+    group: PartitionName
+    member: NodeName
+    epoch: Epoch
+    partitions: GroupPartitions
+
+
+class GroupResponse(Message, frozen=True, kw_only=True, tag="group-response"):
+    """The answer of the coordinator: the member's epoch, the partitions that it may own now, or
+    positions (-1: none). After an `error`, `appended` is as in `ProduceResponse`; `leader` is a
+    hint whom to ask instead."""
+
+    partition: PartitionName = GROUPS_PARTITION
+    error: Error = Error.NONE
+    appended: bool = False
+    epoch: Epoch = -1
+    assigned: GroupPartitions = ()
+    offsets: Annotated[
+        dict[PartitionName, Offset], msgspec.Meta(max_length=MAX_GROUP_PARTITIONS)
+    ] = {}
+    leader: NodeName = ""
+
+
+GroupRequest = GroupHeartbeat | OffsetCommit | OffsetFetch
+"""Everything that only the coordinator of groups can decide."""
+
 AdminRequest = CreateTopic | ElectLeader | ReassignReplicas | SetMinIsr
 """Commands to the controller from outside."""
 
@@ -418,6 +476,8 @@ AnyMessage = (
     | BeginQuorumEpoch
     | AdminResponse
     | ReplicaLogInfoRequest
+    | GroupRequest
+    | GroupResponse
 )
 
 _IN_BODY: Final = {"fetch-response": ("hw", "leader_epoch")}

@@ -20,6 +20,7 @@ RUN_FILES: Final = frozenset(
     {
         *("run.json", "seal.json", "schedule.json", "history.jsonl", "faults.jsonl"),
         *("exits.jsonl", "messages.jsonl", "probes.jsonl", "results.json", "checked.json"),
+        "group-states.jsonl",
         *("story.json", "report.html", "history.edn", "history.json"),
     }
 )

@@ -36,6 +36,7 @@ BREAK: Final = "break"
 REPORTED: Final = "reported"
 WITNESSED: Final = "witnessed"
 DAMAGED: Final = "damaged"
+GROUP_STATE: Final = "group-state"
 
 NOTHING: Final = ""
 EVERYTHING: Final = "everything"
@@ -114,10 +115,16 @@ EVENTS: Final[dict[str, Declared]] = {
     BREAK: Declared(("number", "before", "at")),
     # what the disk gave back is not what was written: a batch at `offset`, or (-1) the value `key`
     DAMAGED: Declared(("offset", "key", "what")),
+    # the coordinator of groups has this state after it applied its log below `applied`, whose
+    # prefix hash is `hash`: pairs of key and value
+    GROUP_STATE: Declared(("applied", "hash", "leader_epoch", "live"), "applied"),
 }
 FIELDS: Final = {name: declared.fields for name, declared in EVENTS.items()}
 
 METADATA_PARTITION: Final = "__cluster_metadata-0"
+GROUPS_PARTITION: Final = "__groups-0"
+"""The partition whose leader coordinates groups of consumers; its log is their state."""
+INTERNAL_PARTITIONS: Final = (METADATA_PARTITION, GROUPS_PARTITION)
 
 TraceEvent = dict[str, Any]
 

@@ -29,6 +29,8 @@ MAX_PARTITION_NAME: Final = 240
 MAX_NODES: Final = 256
 MAX_PARTITIONS: Final = 20_000
 """Of a whole cluster: one message and one metadata batch may name all of them."""
+MAX_GROUP_PARTITIONS: Final = 1_000
+"""That one message of a member of a group may name."""
 MAX_WAIT_MS: Final = 2**31 - 1
 MAX_FETCH_BYTES: Final = 16 << 20
 DEFAULT_FETCH_BYTES: Final = 1 << 20
@@ -58,6 +60,9 @@ NodeName = Annotated[str, msgspec.Meta(max_length=MAX_NODE_NAME)]
 BrokerName = Annotated[str, msgspec.Meta(max_length=MAX_NODE_NAME, pattern=r"^[A-Za-z0-9._-]+\Z")]
 """A broker that enters the metadata."""
 PartitionName = Annotated[str, msgspec.Meta(max_length=MAX_PARTITION_NAME)]
+GroupPartitions = Annotated[
+    tuple[PartitionName, ...], msgspec.Meta(max_length=MAX_GROUP_PARTITIONS)
+]
 StoredPartitionName = Annotated[
     str, msgspec.Meta(max_length=MAX_PARTITION_NAME, pattern=r"^[A-Za-z0-9._-]+\Z")
 ]

@@ -27,9 +27,10 @@ from harness.search.draw.wide_scenarios import (
 )
 from nemesis.faults import ClockRate, Kill, Link, Reassign
 from nemesis.faults.clocks import RATES
-from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
+from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, parse
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
+from node.formats.trace import GROUPS_PARTITION
 
 MOST_BROKERS: Final = 5
 MAX_FAULTS_DRAWN: Final = 14
@@ -52,7 +53,8 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class LateDimension:
-    """A change to `percent` of the schedules, made by `change` after their faults are drawn."""
+    """A change to `percent` of the schedules, made by `change` after their faults are drawn. One of
+    0 percent is only made where it is asked for."""
 
     name: str
     percent: int
@@ -168,6 +170,24 @@ def _short_answers(choose: RandomChoices, schedule: Schedule) -> Schedule:
     return replace(schedule, cluster=replace(schedule.cluster, fetch_max_bytes=most))
 
 
+def _groups(choose: RandomChoices, schedule: Schedule) -> Schedule:
+    """Let members of a group consume, and aim most faults at the partition of groups."""
+    workload = replace(
+        schedule.workload,
+        members=choose.pick((2, 3, 1)),
+        consumers=0,
+        timeout_ms=choose.pick((600, 1000, 400)),
+        duration_ms=max(schedule.workload.duration_ms, choose.pick((2000, 3000))),
+    )
+    partitions = max(schedule.cluster.partitions, choose.pick((2, 2, 1)))
+    cluster = replace(schedule.cluster, partitions=partitions, retention_records=0)
+    made = replace(schedule, cluster=cluster, workload=workload)
+    if choose.chance(30):
+        return made
+    aimed = made.to_json().replace(b'log-0"', GROUPS_PARTITION.encode() + b'"')
+    return parse(aimed)
+
+
 def _with(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
     """Return the schedule with these faults added, up to the largest number of faults."""
     kept = schedule.faults[: MAX_FAULTS_DRAWN - len(faults)]
@@ -223,6 +243,7 @@ LATE_DIMENSIONS: Final = (
     LateDimension("resized-partitions", 6, _resized),
     LateDimension("batch-sizes", 25, _sizes_differ),
     LateDimension("short-answers", 15, _short_answers),
+    LateDimension("groups", 0, _groups),
 )
 """Dimensions for which a schedule decides after all else is drawn, so that a seed without them
 draws the same schedule as before they existed. New ones go to the end."""
@@ -231,7 +252,8 @@ draws the same schedule as before they existed. New ones go to the end."""
 def draw_late(choose: RandomChoices, schedule: Schedule, always: Collection[str] = ()) -> Schedule:
     """Return the schedule after the late dimensions in `always` and randomly chosen ones."""
     for dimension in LATE_DIMENSIONS:
-        if dimension.name in always or choose.chance(dimension.percent):
+        wanted = dimension.name in always
+        if wanted or (dimension.percent and choose.chance(dimension.percent)):
             schedule = dimension.change(choose, schedule)
     return schedule
 

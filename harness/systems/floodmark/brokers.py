@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from harness.formats.run_info import Promise
+from harness.clients.member import QUIET_MS
+from harness.formats.run_info import GroupPromise, Promise
 from nemesis.faults import ElectUnclean, Upgrade
 from nemesis.faults.losses import may_lose_synced, outnumber_copies
 from nemesis.formats.schedule import Cluster, Schedule
@@ -42,9 +43,10 @@ def node_config(
     )
 
 
-def topic_of(cluster: Cluster) -> CreateTopic:
-    """Return the request that makes the partitions of a cluster."""
+def topic_of(cluster: Cluster, *, groups: bool = False) -> CreateTopic:
+    """Return the request that makes the partitions of a cluster, with `groups` that of groups."""
     return CreateTopic(
+        groups=groups,
         topic=TOPIC,
         partitions=cluster.partitions,
         min_isr=cluster.min_isr,
@@ -78,6 +80,24 @@ def promise_of(schedule: Schedule) -> Promise:
         retention=cluster.retention_records > 0,
         retention_records=cluster.retention_records,
         idempotent=schedule.workload.idempotent,
+        groups=_groups(kept, cluster) if schedule.workload.members else None,
+    )
+
+
+def _groups(kept: bool, cluster: Cluster) -> GroupPromise:
+    """Return the promise of the coordinator: its state is a log like all others, so that all of it
+    rests on what is `kept` of a log."""
+    return GroupPromise(
+        kind="positions",
+        order="owner" if kept else "none",
+        at_least_once=kept,
+        durable=kept,
+        fenced=kept,
+        fenced_reads=kept,
+        exclusive=kept,
+        epochs_rise=kept,
+        redelivery_ms=QUIET_MS,
+        rebalance_ms=4 * cluster.timings.session_ms,
     )
 
 

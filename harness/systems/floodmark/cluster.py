@@ -248,7 +248,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
     def _make_topic(self, admin: Admin) -> None:
         cluster = self._schedule.cluster
         wanted = cluster.partition_names()
-        admin.begin(topic_of(cluster))
+        admin.begin(topic_of(cluster, groups=self._schedule.workload.members > 0))
 
         def led() -> bool:
             answer = admin.step()
