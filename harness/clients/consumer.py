@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from harness.clients.metadata_cache import MetadataCache
-from harness.clients.session import DEFAULT_RETRY_US, Call, Session, Thread
+from harness.clients.session import DEFAULT_RETRY_US, Call, MetadataCache, Session, Thread
 from harness.clients.types import Answer, PollSettings
 from harness.clients.workload import decode_batch
 from harness.formats.history import Read, RecordRun
+from nemesis.formats.schedule import Poll
 from node.core import batch
 from node.formats.errors import WireError
 from node.formats.messages import Error, FetchRequest, FetchResponse
@@ -167,3 +167,17 @@ def _from(run: RecordRun, position: int) -> RecordRun:
     if skip <= 0:
         return run
     return RecordRun(run.offset + skip, run.value + skip, run.count - skip, run.epoch)
+
+
+class ScriptedConsumer(Consumer):
+    """A consumer that polls the partitions of the schedule, each from the end of its last poll."""
+
+    def _invoke(self, thread: Thread) -> Call | None:
+        next_one = self._next_operation(thread)
+        if next_one is None:
+            return None
+        step, poll = next_one
+        assert isinstance(poll, Poll)
+        if not self._assigned:
+            self._assign(thread)
+        return self._poll(thread, poll.partition, step)

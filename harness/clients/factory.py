@@ -13,12 +13,10 @@ from typing import Final
 
 import msgspec
 
-from harness.clients.consumer import Consumer
+from harness.clients.consumer import Consumer, ScriptedConsumer
 from harness.clients.member import THREADS, GroupMember, MemberSettings
-from harness.clients.metadata_cache import MetadataCache
-from harness.clients.producer import Producer
-from harness.clients.scripted import ScriptedConsumer, ScriptedProducer
-from harness.clients.session import Thread
+from harness.clients.producer import Producer, ScriptedProducer
+from harness.clients.session import MetadataCache, Thread
 from harness.clients.types import PollSettings, SendSettings
 from harness.clients.workload import polled_partitions, send_plan
 from nemesis.formats.schedule import Cluster, Send, Workload

@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from harness.clients.consumer import decode_records
-from harness.clients.metadata_cache import NEVER_US, MetadataCache
-from harness.clients.session import DEFAULT_RETRY_US, Call, Request, Session, Thread
-from harness.clients.types import Answer
+from harness.clients.session import DEFAULT_RETRY_US, Call, MetadataCache, Request, Session, Thread
+from harness.clients.types import NEVER_US, Answer
 from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, OpType
 from node.formats.errors import WireError
 from node.formats.messages import (

@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from harness.clients.metadata_cache import MetadataCache
-from harness.clients.session import DEFAULT_RETRY_US, HOPELESS, Call, Session, Thread
+from harness.clients.session import DEFAULT_RETRY_US, HOPELESS, Call, MetadataCache, Session, Thread
 from harness.clients.types import Answer, SendSettings
 from harness.clients.workload import SendPlan, encode_batch
 from harness.formats.history import OpType, Send
+from nemesis.formats import schedule as schedules
 from node.core.batch import Produced
 from node.formats.messages import Error, ProduceRequest, ProduceResponse
 
@@ -168,3 +168,18 @@ class Producer(Session):
 def _unless_ok(call: Call) -> OpType:
     """Return how a call ends whose last attempt certainly did nothing."""
     return "info" if call.in_doubt else "fail"
+
+
+class ScriptedProducer(Producer):
+    """A producer that sends the batches of the schedule; its `plan` is unused."""
+
+    def _invoke(self, thread: Thread) -> Call | None:
+        next_one = self._next_operation(thread)
+        if next_one is None:
+            return None
+        step, send = next_one
+        assert isinstance(send, schedules.Send)
+        settings = msgspec.structs.replace(
+            self._settings, batch=send.count, acks=send.acks, record_bytes=send.payload_bytes
+        )
+        return self._send(thread, send.partition, settings, step)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.clients.metadata_cache import NEVER_US
 from harness.formats.history import Op
 from node.formats.messages import AnyMessage
+
+NEVER_US = 1 << 62
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -7,8 +7,7 @@ from typing import Final
 
 from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
-from harness.clients.metadata_cache import NEVER_US
-from harness.clients.types import Answer, SessionEffects, Status
+from harness.clients.types import NEVER_US, Answer, SessionEffects, Status
 from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
 from harness.sim.network import Envelope, Network

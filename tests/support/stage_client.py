@@ -9,11 +9,9 @@ import random
 from itertools import count, groupby
 from typing import Any
 
-from harness.clients.consumer import Consumer
-from harness.clients.metadata_cache import MetadataCache
-from harness.clients.producer import Producer
-from harness.clients.scripted import ScriptedConsumer, ScriptedProducer
-from harness.clients.session import Session, Thread
+from harness.clients.consumer import Consumer, ScriptedConsumer
+from harness.clients.producer import Producer, ScriptedProducer
+from harness.clients.session import MetadataCache, Session, Thread
 from harness.clients.types import Answer, PollSettings, SendSettings, ToSend
 from harness.clients.workload import SendPlan, decode_batch, encode_batch
 from harness.formats.history import Op

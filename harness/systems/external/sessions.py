@@ -17,8 +17,8 @@ import msgspec
 
 from harness.clients import workload as workloads
 from harness.clients.factory import CONSUMER, FINAL_READER, PRODUCER, ClientFactory
+from harness.clients.group import ClientStatistics
 from harness.clients.operation_log import HistoryFile, OperationLog, ProcessThread
-from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Status
 from harness.clients.workload import SendPlan, polled_partitions, send_plan
 from harness.formats.history import Op, OpType, Read, Send

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.clients.group import ClientGroup
-from harness.clients.metadata_cache import NEVER_US
 from harness.clients.operation_log import HistoryFile
-from harness.clients.types import Answer, PollSettings, SessionEffects
+from harness.clients.types import NEVER_US, Answer, PollSettings, SessionEffects
 from harness.runs.clock import now_us
 from harness.systems.floodmark.mailbox import ZmqMailbox
 from harness.systems.remote_clients import ClientCommand, ClientsConfig
