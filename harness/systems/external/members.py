@@ -162,11 +162,13 @@ class Member:
         f: OpKind,
         method: Callable[..., Any] | None,
         *arguments: Any,
-        timeout_s: float,
+        timeout_s: float = SETTLE_S,
+        told: Callable[[Any], dict[str, Any]] = lambda answer: {},
         **fields: Any,
-    ) -> tuple[Op, Any, OpType]:
-        """Do an operation and return its invocation, the result and how it ended; what is to be
-        said of an ok end is left to the caller."""
+    ) -> tuple[Any, OpType]:
+        """Do an operation and put it on record; return the answer, None without one, and how it
+        ended. `told` returns what is said of an answer, and may say how it ended ("type"). It
+        raises WrongAnswer."""
         thread = self._idle.pop() if self._idle else ProcessThread(self._processes())
         op = Op(
             op=self.group.next_op(),
@@ -180,25 +182,22 @@ class Member:
             **fields,
         )
         self.group.write(op)
-        how: OpType = "info"
-        error, result = "the run ended", None
+        answer, end = None, dict[str, Any](type="info", error="the run ended")
         try:
             if method is not None:
-                result = await call(method, *arguments, timeout_s=timeout_s + GRACE_S)
-            how = "ok"
-        except Refused as refusal:
-            how, error = "fail", self.group.errors.note(f, refusal)
-        except Exception as problem:
-            error = self.group.errors.note(f, problem)
+                answer = await call(method, *arguments, timeout_s=timeout_s + GRACE_S)
+            end = {"type": "ok", **told(answer)}
+        except Exception as error:
+            answer, changes_nothing = None, f == "position" or (f == "poll" and self.group.commits)
+            failed = isinstance(error, Refused) or changes_nothing
+            end = {"type": "fail" if failed else "info", "error": self.group.errors.note(f, error)}
         finally:
-            if how != "ok":
-                changes_nothing = f == "position" or (f == "poll" and self.group.commits)
-                how = "fail" if changes_nothing else how
-                self.group.write(replace(op, t_us=now_us(), type=how, error=error))
-            if how == "info":
+            self.group.write(replace(op, t_us=now_us(), **end))
+            if end["type"] == "info":
                 thread.retire()
             self._idle.append(thread)
-        return op, result, how
+        how: OpType = end["type"]
+        return answer, how
 
     def _processes(self) -> Iterator[int]:
         while True:
@@ -221,67 +220,61 @@ class Member:
             await asyncio.sleep(PAUSE_S)
             return False
         partitions = self.group.partitions
-        op, session, how = await self._do(
+        self.session, how = await self._do(
             *("join", adapter.join, self.connection, GROUP, self.name, partitions),
-            timeout_s=SETTLE_S,
             partitions=tuple(partitions),
         )
-        if how == "ok":
-            self.session = session
-            self.group.write(replace(op, t_us=now_us(), type="ok"))
         return how == "ok"
 
     async def poll(self, limit: int, *, final: bool = False) -> Polled | None:
         """Poll once; return what was delivered, None if that is not known. Connect again then."""
         if self.session is None and not await self.join():
             return None
-        arguments = (self.session, limit, POLL_S)
-        poll = self.group.adapter.poll
-        op, polled, how = await self._do(
-            "poll", poll, *arguments, timeout_s=POLL_S + SETTLE_S, final=final
+        polled, how = await self._do(
+            *("poll", self.group.adapter.poll, self.session, limit, POLL_S),
+            timeout_s=POLL_S + SETTLE_S,
+            told=self._polled,
+            final=final,
         )
-        if how != "ok":
-            self.session = None if how == "info" or self.group.commits else self.session
+        if how == "info" or (how == "fail" and self.group.commits):
+            self.session = None
+        if polled is None:
             await asyncio.sleep(PAUSE_S)
             return None
-        try:
-            deliveries = checked_polled(polled, self.group.record_bytes, self.group.partitions)
-        except WrongAnswer as wrong:
-            error = self.group.errors.note("poll", wrong)
-            self.group.write(replace(op, t_us=now_us(), type="info", error=error))
-            self._idle.clear()
-            return None
-        more = {} if polled.since is None else {"since_us": round(polled.since * 1e6)}
-        ended: OpType = "ok" if polled.whole else "info"
-        self.group.write(replace(op, t_us=now_us(), type=ended, deliveries=deliveries, **more))
-        if not polled.whole:
-            self._idle.clear()
-            self.session = None
         if polled.assigned is not None:
             await self._own(polled.assigned, polled.epoch)
-        return polled if isinstance(polled, Polled) else None
+        given: Polled = polled
+        return given
+
+    def _polled(self, polled: Any) -> dict[str, Any]:
+        deliveries = checked_polled(polled, self.group.record_bytes, self.group.partitions)
+        more = {} if polled.since is None else {"since_us": round(polled.since * 1e6)}
+        return {"type": "ok" if polled.whole else "info", "deliveries": deliveries, **more}
 
     async def _own(self, assigned: Mapping[str, int], epoch: int) -> None:
         """Note what the member owns, and where its polls go on."""
         starts = tuple(GroupPosition(partition=n, offset=at) for n, at in assigned.items())
-        fields = {"epoch": epoch, "partitions": tuple(assigned)}
-        op, _, _ = await self._do("assign", None, timeout_s=SETTLE_S, **fields)
-        self.group.write(replace(op, t_us=now_us(), type="ok", positions=starts))
+        await self._do(
+            *("assign", None),
+            told=lambda answer: {"positions": starts},
+            epoch=epoch,
+            partitions=tuple(assigned),
+        )
 
     async def _commit(self, given: Sequence[Delivery]) -> None:
         """Commit the positions behind deliveries."""
         behind = {each.partition: each.offset + 1 for each in given}
-        op, epoch, ended = await self._do(
+
+        def told(epoch: Any) -> dict[str, Any]:
+            if type(epoch) is not int:
+                raise WrongAnswer(f"commit returned {epoch!r}, which is no epoch")
+            return {"epoch": epoch}
+
+        await self._do(
             *("commit", self.group.adapter.commit, self.session, behind, SETTLE_S),
-            timeout_s=SETTLE_S,
+            told=told,
             positions=tuple(GroupPosition(partition=n, offset=at) for n, at in behind.items()),
         )
-        if ended == "ok" and type(epoch) is not int:
-            wrong = WrongAnswer(f"commit returned {epoch!r}, which is no epoch")
-            error = self.group.errors.note("commit", wrong)
-            self.group.write(replace(op, t_us=now_us(), type="info", error=error))
-        elif ended == "ok":
-            self.group.write(replace(op, t_us=now_us(), type="ok", epoch=epoch))
 
     async def settle(self, given: Sequence[Delivery], how: str, after_s: float = 0.0) -> None:
         """Settle deliveries, or give them back, some time later."""
@@ -291,47 +284,35 @@ class Member:
         if self.group.commits:
             await self._commit(given)
             return
-        deliveries = tuple(delivered(given, self.group.record_bytes))
-        acknowledge = self.group.adapter.acknowledge
-        arguments = (self.session, tuple(given), how, SETTLE_S)
-        f: OpKind = "ack" if how == "ack" else "nack"
-        op, confirmed, ended = await self._do(
-            f, acknowledge, *arguments, timeout_s=SETTLE_S, deliveries=deliveries
+
+        def told(confirmed: Any) -> dict[str, Any]:
+            if not isinstance(confirmed, bool):
+                raise WrongAnswer(
+                    f"acknowledge returned {confirmed!r}, which is neither True nor False"
+                )
+            return {} if confirmed else {"type": "info", "error": "not confirmed"}
+
+        await self._do(
+            "ack" if how == "ack" else "nack",
+            *(self.group.adapter.acknowledge, self.session, tuple(given), how, SETTLE_S),
+            told=told,
+            deliveries=tuple(delivered(given, self.group.record_bytes)),
         )
-        if ended == "ok" and not isinstance(confirmed, bool):
-            wrong = WrongAnswer(
-                f"acknowledge returned {confirmed!r}, which is neither True nor False"
-            )
-            confirmed = self.group.errors.note(f, wrong)
-            self.group.write(replace(op, t_us=now_us(), type="info", error=confirmed))
-        elif ended == "ok":
-            error = "" if confirmed else "not confirmed"
-            type_: OpType = "ok" if confirmed else "info"
-            self.group.write(replace(op, t_us=now_us(), type=type_, error=error))
 
     async def fetch(self, *, final: bool = False) -> None:
         """Fetch the position of the group in every partition; `final` at the end of the run."""
-        if self.connection is None:
-            return
-        arguments = (self.connection, GROUP, self.group.partitions, SETTLE_S)
-        fetch = self.group.adapter.positions
-        op, found, how = await self._do(
-            "position", fetch, *arguments, timeout_s=SETTLE_S, final=final
-        )
-        if how == "ok":
-            try:
-                positions = checked_positions(found, self.group.partitions)
-            except WrongAnswer as wrong:
-                error = self.group.errors.note("positions", wrong)
-                self.group.write(replace(op, t_us=now_us(), type="fail", error=error))
-                return
-            self.group.write(replace(op, t_us=now_us(), type="ok", positions=positions))
+        if self.connection is not None:
+            ask, names = self.group.adapter.positions, self.group.partitions
+            await self._do(
+                *("position", ask, self.connection, GROUP, names, SETTLE_S),
+                told=lambda found: {"positions": checked_positions(found, names)},
+                final=final,
+            )
 
     async def go(self, how: OpKind) -> None:
         """Leave the group, or crash: its connection ends and nothing is said."""
-        op, _, _ = await self._do(how, None, timeout_s=SETTLE_S)
+        await self._do(how, None)
         self.session = None
-        self.group.write(replace(op, t_us=now_us(), type="ok"))
         await self._disconnect()
 
     async def _disconnect(self) -> None:
