@@ -138,23 +138,9 @@ def smaller_clusters(schedule: Schedule) -> Iterator[Schedule]:
     """Yield schedules with fewer brokers, voters, partitions, replicas or changed settings."""
     cluster = schedule.cluster
     for brokers in range(1, cluster.brokers):
-        factor = min(cluster.replication_factor, brokers)
-        yield replace(
-            schedule,
-            cluster=replace(
-                cluster,
-                brokers=brokers,
-                replication_factor=factor,
-                min_isr=min(cluster.min_isr, factor),
-            ),
-        )
+        yield _with_copies(schedule, min(cluster.replication_factor, brokers), brokers=brokers)
     for factor in range(1, cluster.replication_factor):
-        yield replace(
-            schedule,
-            cluster=replace(
-                cluster, replication_factor=factor, min_isr=min(cluster.min_isr, factor)
-            ),
-        )
+        yield _with_copies(schedule, factor)
     for voters in (1, 3):
         if voters < cluster.voters:
             yield replace(schedule, cluster=replace(cluster, voters=voters))
@@ -164,6 +150,14 @@ def smaller_clusters(schedule: Schedule) -> Iterator[Schedule]:
         plain = getattr(_PLAIN_CLUSTER, name)
         if getattr(cluster, name) != plain:
             yield replace(schedule, cluster=_changed(cluster, name, plain))
+
+
+def _with_copies(schedule: Schedule, factor: int, **more: int) -> Schedule:
+    """Return the schedule with so many replicas, of which no more must be in sync."""
+    cluster, min_isr = schedule.cluster, min(schedule.cluster.min_isr, factor)
+    return replace(
+        schedule, cluster=replace(cluster, replication_factor=factor, min_isr=min_isr, **more)
+    )
 
 
 _BROKER = re.compile(r"\bn([1-9]\d*)\b")

@@ -104,9 +104,8 @@ def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) ->
     others = ",".join(name for name in names if name not in alone)
     if not alone or when is None or not others:
         return
-    over_ms = (
-        _since_storm_ms(result, violation.t_us) + 4 * schedule.cluster.timings.session_ms + 200
-    )
+    session_ms, began_ms = cluster.timings.session_ms, _since_storm_ms(result, violation.t_us)
+    over_ms = began_ms + 4 * session_ms + 200
     named, releases = _released(schedule, result, when, violation.t_us)
     # At once, before anything is repaired; or after the answers of that turn were sent.
     for delay_ms in (0, 1):
@@ -116,14 +115,7 @@ def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) ->
         yield _longer(schedule, (death,), over_ms)
     # What was committed may rest on a proposal that the controller has not accepted yet.
     if _proposed_at(result, violation):
-        unheard = Link(
-            on=others,
-            to="voters",
-            action="drop",
-            kinds=("alter-partition",),
-            at_ms=_since_storm_ms(result, violation.t_us),
-            for_ms=schedule.cluster.timings.session_ms,
-        )
+        unheard = _lost("alter-partition", others, "voters", at_ms=began_ms, for_ms=session_ms)
         yield _longer(schedule, (unheard, Kill(on=others, after=when)), over_ms)
 
 
@@ -154,15 +146,9 @@ def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> I
     )
     span_ms = 3 * timings.session_ms
     for trigger in filter(None, (proposed, when)):
-        no_records = Link(
-            on="rest",
-            to=left_out,
-            action="drop",
-            kinds=("fetch-response",),
-            after=trigger,
-            for_ms=span_ms,
-            match={"partition": violation.partition},
-        )
+        match = {"partition": violation.partition}
+        more: dict[str, Any] = {"after": trigger, "for_ms": span_ms, "match": match}
+        no_records = _lost("fetch-response", "rest", left_out, **more)
         no_metadata = Cut(on="voters", to=leader, two_way=False, after=trigger, for_ms=span_ms)
         yield _longer(schedule, (no_records, no_metadata), over_ms)
         yield _longer(schedule, (no_records,), over_ms)
@@ -193,15 +179,8 @@ def _lose_acknowledged(
     if (appended := _trigger(result, event)) is not None:
         starts.append({"after": appended})
     for start in starts:
-        no_records = Link(
-            on=leader,
-            to="rest",
-            action="drop",
-            kinds=("fetch-response",),
-            for_ms=span_ms,
-            match={"partition": violation.partition},
-            **start,
-        )
+        match = {"partition": violation.partition}
+        no_records = _lost("fetch-response", leader, "rest", for_ms=span_ms, match=match, **start)
         dies = Kill(on=leader, at_ms=acknowledged_ms + 1, for_ms=span_ms)
         yield _longer(schedule, (no_records, dies), acknowledged_ms + span_ms + 200)
 
@@ -232,14 +211,8 @@ def _before_it_is_answered(
     yield (dies,)
     at_ms = _since_storm_ms(result, violation.t_us)
     began_ms = max(0, at_ms - session_ms)
-    unheard = Link(
-        on="all",
-        to="clients",
-        action="drop",
-        kinds=("produce-response",),
-        at_ms=began_ms,
-        for_ms=at_ms - began_ms + session_ms // 4,
-    )
+    for_ms = at_ms - began_ms + session_ms // 4
+    unheard = _lost("produce-response", "all", "clients", at_ms=began_ms, for_ms=for_ms)
     yield (unheard, dies)
 
 
@@ -252,20 +225,12 @@ def _before_it_is_sent(
     leader, since_us = (led[-1]["node"], led[-1]["t_us"]) if led else ("", violation.t_us)
     session_ms = schedule.cluster.timings.session_ms
     span_ms = 6 * session_ms
-    unsent = Link(
-        on="clients",
-        to=",".join(others),
-        action="drop",
-        kinds=("produce",),
-        at_ms=_since_storm_ms(result, since_us),
-        for_ms=span_ms,
-    )
-    no_rivals = Link(
-        on=",".join(others), to="rest", action="drop", kinds=("vote",), after=when, for_ms=span_ms
-    )
+    rivals, at_ms = ",".join(others), _since_storm_ms(result, since_us)
+    unsent = _lost("produce", "clients", rivals, at_ms=at_ms, for_ms=span_ms)
+    no_rivals = _lost("vote", rivals, "rest", after=when, for_ms=span_ms)
     for delay_ms in (60, 200):
         late = replace(when, delay_ms=when.delay_ms + delay_ms)
-        dies = Kill(on=leader or ",".join(others), after=late, for_ms=2 * session_ms)
+        dies = Kill(on=leader or rivals, after=late, for_ms=2 * session_ms)
         yield (unsent, no_rivals, dies)
 
 
@@ -301,15 +266,8 @@ def _elect_later_term(
         ),
     )
     if appended is not None:
-        unheard = Link(
-            on=leader.node,
-            to="rest",
-            action="drop",
-            kinds=("fetch-response",),
-            match={"partition": violation.partition},
-            after=appended,
-            for_ms=election_ms,
-        )
+        more: dict[str, Any] = {"match": {"partition": violation.partition}, "after": appended}
+        unheard = _lost("fetch-response", leader.node, "rest", for_ms=election_ms, **more)
         yield _longer(named, (unheard, dies, *releases), over_ms)
     yield _longer(named, (dies, *releases), over_ms)
 
@@ -360,6 +318,11 @@ def _released(
         if number in in_force and isinstance(fault, Cut | Isolate | Bridge)
     )
     return replace(schedule, faults=tuple(faults)), releases
+
+
+def _lost(kind: str, on: str, to: str, **more: Any) -> Link:
+    """Return a fault by which messages of a kind are lost on links."""
+    return Link(on=on, to=to, action="drop", kinds=(kind,), **more)
 
 
 def _longer(schedule: Schedule, more: tuple[Fault, ...], over_ms: int) -> Schedule:
