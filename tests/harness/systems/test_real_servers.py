@@ -113,7 +113,10 @@ def test_an_empty_log_is_read_to_its_end(system: str, tmp_path: Path) -> None:
         on("nats"),
         *[on(name, marks=[pytest.mark.nightly]) for name in ("redis", "pysyncobj", "rabbitmq")],
         on("kafka", marks=[pytest.mark.nightly, pytest.mark.needs("java")]),
-        *[on(name, marks=[pytest.mark.nightly]) for name in ("etcd", "postgres", "liftbridge")],
+        *[
+            on(name, marks=[pytest.mark.nightly])
+            for name in ("etcd", "postgres", "liftbridge", "galera", "redis_streams")
+        ],
     ],
 )
 def test_a_finding_works_from_its_folder(
