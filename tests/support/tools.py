@@ -88,7 +88,6 @@ TOOLS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "nft": (namespaces.check_possible, "apt-get install nftables iproute2 util-linux"),
     "pysyncobj": (server_of("pysyncobj"), "pip install '.[pysyncobj]' in a clone of floodmark"),
     "redis": (server_of("redis"), "pip install '.[redis]' in a clone of floodmark"),
-    "redis_streams": (server_of("redis_streams"), "pip install '.[nats]' in a clone of floodmark"),
     "strace": (strace.program, "apt-get install strace"),
 }
 """How to look for each tool, which raises FloodmarkError if it is missing, and what installs it."""
