@@ -33,7 +33,7 @@ from checker.formats.verdict import Anomaly
 from checker.ingest.lines import Problems
 from checker.ingest.read_run_files import read_meta
 from checker.output.assemble import RunFindings, assemble
-from tests.support.checker import histories, life_histories, log_histories
+from tests.support.checker import histories, life_histories, log_histories, weakened
 from tests.support.checker.agreed import EXERCISE
 from tests.support.checker.defined import everything
 from tests.support.checker.definitions import EXCUSED
@@ -90,6 +90,7 @@ DRAWN = {
     "silences": 300,
     "leadership": 150,
 }
+WEAKENED = 240
 
 
 class Killer(NamedTuple):
@@ -209,6 +210,9 @@ def _random() -> Iterator[tuple[str, Story]]:
     }
     for name, strategy in strategies.items():
         yield from ((f"{name} {n}", s) for n, s in enumerate(_drawn(strategy, DRAWN[name])))
+    for seed in range(WEAKENED):
+        if (case := weakened.drawn(seed)) is not None and case.form == "own":
+            yield f"weakened {seed}", case.story
 
 
 def _stories(names: Sequence[str]) -> Iterator[Killer]:
