@@ -17,9 +17,9 @@ from checker.evidence.facts import Exits, FaultAction, FaultLines, Outcome, Part
 from checker.evidence.group import Group
 from checker.evidence.needs import Need, missing
 from checker.formats.anomalies import LIVENESS
-from nemesis.formats.fault_log import FINAL_HEAL
+from nemesis.formats.fault_log import FINAL_HEAL, STOPS_A_NODE
 
-_PASSING: Final = ("kill", "stop", "pause", "disk-full", "isolate", "cut", "bridge", "ring")
+_PASSING: Final = (*STOPS_A_NODE, "isolate", "cut", "bridge", "ring")
 """Faults that leave nothing behind but a cluster that has to recover."""
 _AT_ONCE: Final = ("restart", "resume")
 

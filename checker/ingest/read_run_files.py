@@ -28,7 +28,7 @@ from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood, unknown_promises
 from harness.formats.seal import PROBES
 from nemesis.formats.cluster_spec import Cluster
-from nemesis.formats.fault_log import FaultLine
+from nemesis.formats.fault_log import STOPS_A_NODE, FaultLine
 from nemesis.formats.message_log import MessageLine
 from node.formats.bounds import Time
 from node.formats.json_input import JsonReader, Unreadable, decode, read_bytes
@@ -320,4 +320,4 @@ def _facts(
 def _is_whole(fault: FaultLine) -> bool:
     """Return whether a fault stops its nodes, or cuts them off from nodes and clients."""
     cuts = fault.what == "isolate" and any(end[:1] == "c" for link in fault.links for end in link)
-    return cuts or fault.what in ("kill", "stop", "pause", "disk-full")
+    return cuts or fault.what in STOPS_A_NODE

@@ -12,6 +12,8 @@ from node.formats.bounds import LargeCount, Number, Time
 
 FINAL_HEAL: Final = -1
 """Number of the final heal, where the number of a fault stands otherwise."""
+STOPS_A_NODE: Final = ("kill", "stop", "pause", "disk-full")
+"""The kinds of faults that stop a node, and leave behind only one that has to recover."""
 
 Action = Literal["inject", "heal", "skipped", "missed", "effect"]
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 import reports
-from checker.formats.anomalies import KINDS as CATALOGUE
 from node.formats.errors import FloodmarkError, StorageError
 from node.formats.event_text import EXIT
 from reports.evidence import model
@@ -52,10 +51,6 @@ def pages(runs: Folders) -> Pages:
 
 @pytest.mark.parametrize("kind", made.KINDS)
 class TestEveryPage:
-    def test_has_anomalies_of_the_catalogue_only(self, runs: Folders, kind: str) -> None:
-        found = {(a.name, a.property) for a in model.read(runs(kind)).anomalies}
-        assert found <= {(each.name, each.property) for each in CATALOGUE.values()}
-
     def test_loads_nothing(self, pages: Pages, kind: str) -> None:
         shown = pages(kind)
         assert [each for each in shown.loads if not each.startswith("data:")] == []
@@ -190,12 +185,6 @@ class TestHead:
     def test_a_history_of_jepsen_has_no_command_of_ours_that_runs_it(self, pages: Pages) -> None:
         assert "floodmark run" not in pages("jepsen").source
         assert "floodmark check" in pages("jepsen").source
-
-    def test_a_history_of_jepsen_claims_nothing_about_a_run(self, pages: Pages) -> None:
-        source = pages("jepsen").source
-        assert "without a problem of the harness" not in source
-        assert "holds no fault" not in source
-        assert "A history alone does not say which faults there were." in source
 
 
 class TestDamage:
