@@ -7,6 +7,7 @@ one by one."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -117,7 +118,8 @@ class OperationJoin:
         """Return the operations that end on some lines, and what is wrong with the lines. From the
         row `lost` on, lines are missing. Behind the `last` lines come operations that never end."""
         # Rows of earlier lines follow those of these lines.
-        known = {op.op: self.open[op.op] for op in ops if op.op in self.open}
+        met = self.open.keys() & set(map(attrgetter("op"), ops))
+        known = {op: each for op, each in self.open.items() if op in met}
         others = [each for op, each in self.open.items() if last and op not in known]
         earlier = [*known.values(), *others]
         lines = Lines([*ops, *(op for _, op in earlier)], [*number, *(at for at, _ in earlier)])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from operator import attrgetter, eq
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from checker.evidence.sorting import I64
 from checker.ingest.tables import Columns
 from harness.formats.history import Op, Read, RecordRun, Send
 
+_Item = TypeVar("_Item")
 NO_TIME: Final = -1
 _OUTCOMES: Final = {each.name.lower(): each for each in Outcome}
 _NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
@@ -37,10 +39,8 @@ class Lines:
         self.number = numbers(number)
         self.op = numbers_of(ops, "op")
         self.t_us = numbers_of(ops, "t_us")
-        looks = list(map(_LOOK, ops))
-        codes = {look: code for code, look in enumerate(dict.fromkeys(looks))}
-        self.looks = dict(zip(_FIELDS, zip(*codes, strict=True), strict=True)) if codes else {}
-        self._code = np.fromiter(map(codes.__getitem__, looks), np.int64, len(ops))
+        self._code, looks = _coded(map(_LOOK, ops), len(ops))
+        self.looks = dict(zip(_FIELDS, zip(*looks, strict=True), strict=True)) if looks else {}
         self.type, self.f = self.words("type"), self.words("f")
         self.invokes = self.are("type", "invoke")
         self.process = self.column("process")
@@ -257,8 +257,13 @@ def numbers_of(items: Sequence[Any], name: str) -> I64:
 
 def words(texts: Sequence[str]) -> Words:
     """Return texts as a column."""
-    codes = {text: code for code, text in enumerate(dict.fromkeys(texts))}
-    return Words(np.fromiter(map(codes.__getitem__, texts), np.int64, len(texts)), list(codes))
+    return Words(*_coded(texts, len(texts)))
+
+
+def _coded(items: Iterable[_Item], number: int) -> tuple[I64, list[_Item]]:
+    """Return a code for each of so many items, and the item of each code."""
+    codes: defaultdict[_Item, int] = defaultdict(count().__next__)
+    return np.fromiter(map(codes.__getitem__, items), np.int64, number), list(codes)
 
 
 def _joint(parts: Sequence[Any]) -> Any:

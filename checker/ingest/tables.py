@@ -183,8 +183,10 @@ def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
         remove(target, folder.parent)  # An earlier check made it in parts.
     make_folder(target.parent, folder.parent)
     # The draft is a dot file, which is invisible to Spark and pyarrow.
+    texts = [field.name for field in table.schema if field.type == pa.string()]
     with replacing(target, folder.parent) as file:
-        pq.write_table(table, file)
+        # Numbers differ from row to row, and no reader asks for statistics.
+        pq.write_table(table, file, compression="lz4", use_dictionary=texts, write_statistics=False)
 
 
 def clear(folder: Path, names: Iterable[str]) -> None:
