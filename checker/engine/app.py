@@ -15,7 +15,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from checker.engine.spark_job import check
-from checker.engine.spark_session import suit
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import EXIT_CODES, worst
 
@@ -27,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="where results go [the run folders]")
     parser.add_argument("--again", action="store_true", help="also what did not change")
     given = parser.parse_args(arguments)
-    session = suit(SparkSession.builder.appName("floodmark").getOrCreate())
+    session = SparkSession.builder.appName("floodmark").getOrCreate()
     try:
         results = check(given.runs, session=session, out=given.out, again=given.again)
     except CheckerError as error:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Final
 
 import msgspec
-import pyarrow as pa
 
 from checker.checks.exercise import tried_faults
 from checker.checks.findings import Finding, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.engine.read_downsampling import splittable
-from checker.evidence.arrow_blob import PackedBlob, of_rows, unpacked
+from checker.evidence.arrow_blob import PackedBlob, unpacked
 from checker.evidence.facts import NoteFacts, ProblemFacts
 from checker.evidence.group import Group, group_of
 from checker.evidence.needs import missing, withheld
@@ -26,9 +24,6 @@ from checker.output.assemble import GroupResult
 from checker.output.curves import Curves, curves
 from harness.formats.history import GROUP_PREFIX
 from node.formats.trace import METADATA_PARTITION
-
-ROWS: Final = pa.schema([("run", pa.int32()), ("partition", pa.string()), ("body", pa.binary())])
-SPARK_ROWS: Final = "run int, partition string, body binary"
 
 
 def judge_group(group: Group, *, measured: bool = False) -> GroupResult:
@@ -59,13 +54,6 @@ def judged_or_none(partition: str, blobs: Iterable[PackedBlob]) -> bytes | None:
 def decoded(body: bytes | None) -> GroupResult | None:
     """Decode what `judged_or_none` returned; None stays None."""
     return None if body is None else msgspec.msgpack.decode(body, type=GroupResult)
-
-
-def judge_rows(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
-    """Judge a group, of the run and partition `key`, in a task of Spark; return a row of `ROWS`."""
-    run, partition = (word.as_py() for word in key)
-    body = judged_or_none(partition, of_rows(facts))
-    return pa.table([[run], [partition], [body]], schema=ROWS)
 
 
 def _finding(check: Check, group: Group) -> Finding:

@@ -19,12 +19,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
-import pyarrow as pa
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -38,23 +36,12 @@ from checker.engine.workers import SMALL_PAGES, usable_cores
 from checker.formats.errors import CheckerError, SparkStartError
 from node.runtime.environment import inherited
 
-# PySpark says this on standard error at every grouped Arrow job; no table of ours is a pandas one.
-warnings.filterwarnings(
-    "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
-)
-
-_SQL_SETTINGS: Final = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
-}
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
     # Facts are compressed before Spark gets them (`checker.evidence.arrow_blob`).
     "spark.shuffle.compress": "false",
-    **_SQL_SETTINGS,
 }
 """No result depends on these."""
 # One client compiler and one collector thread: half the start-up time for small work.
@@ -119,16 +106,9 @@ def start_session(
     return session
 
 
-def suit(session: SparkSession) -> SparkSession:
-    """Give a session that was configured elsewhere the settings on which checks rely."""
-    for name, value in _SQL_SETTINGS.items():
-        session.conf.set(name, value)
-    return session
-
-
 def warm_up(session: SparkSession) -> None:
-    """Run one tiny grouped Arrow job, which starts a Python worker and imports what checks use."""
-    session.range(2).groupBy("id").applyInArrow(_same_table, "id long").count()
+    """Run one tiny job, which starts a Python worker and imports what checks use."""
+    session.sparkContext.parallelize([0], 1).map(_with_checks).count()
 
 
 class SessionInBackground:
@@ -251,5 +231,8 @@ def _silence_accumulators(session: SparkSession) -> None:
         server.handle_error = lambda *_: None
 
 
-def _same_table(table: pa.Table) -> pa.Table:
-    return table
+def _with_checks(number: int) -> int:
+    """Return a number when what checks use has been imported."""
+    import checker.engine.stages  # noqa: F401
+
+    return number

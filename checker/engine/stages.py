@@ -11,9 +11,8 @@ first. Before that, the same workers turn large histories of lines into tables.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from checker.engine import plan
 from checker.engine.judge import decoded, judged_or_none
 from checker.engine.local import check_runs
 from checker.engine.owned_folder import OwnedFolder
-from checker.engine.plan import MakeExecutor, RunToJudge
+from checker.engine.plan import RunToJudge
 from checker.engine.read_downsampling import LEAST_ROWS, downsampled
 from checker.engine.workers import ProcessWorkers, Workers
 from checker.evidence.arrow_blob import ArrowBlob, BlobFile, PackedBlob, arrow_blobs, packed
@@ -68,15 +67,14 @@ Key = tuple[int, str]
 def check(
     paths: Sequence[Path],
     workers: Workers,
-    make: MakeExecutor | None = None,
     *,
     out: Path | None = None,
     again: bool = True,
     small_bytes: int | None = None,
 ) -> list[RunResult]:
     """Judge run folders as `checker.engine.plan.check` does. A small run, of at most `small_bytes`
-    of evidence, is judged by one worker; large ones by all, with the executor that `make` makes.
-    Raises OSError if results cannot be written, CheckerError if workers fail."""
+    of evidence, is judged by one worker; large ones by all. Raises OSError if results cannot be
+    written, CheckerError if workers fail."""
     bound = SMALL_BYTES if small_bytes is None else small_bytes
     large = [path for path in paths if work_bytes([path]) > bound]
     small = [path for path in paths if path not in large]
@@ -85,8 +83,7 @@ def check(
     for results in workers.map(partial(_check_small, out, again), batches):
         found |= results
     if large:
-        make = make or partial(StagedExecutor, workers)
-        results = plan.check(large, make, out=out, again=again)
+        results = plan.check(large, partial(StagedExecutor, workers), out=out, again=again)
         found |= zip(large, results, strict=True)
     return [found[path] for path in paths]
 
@@ -122,13 +119,12 @@ class StagedExecutor:
 
     def judged(self) -> Iterator[tuple[int, GroupResult]]:
         """Judge all groups; yield each result with its run's number, by run and partition."""
-        shared = OwnedFolder(_SHARED)
-        self._shared = shared.path
-        try:
+        with ExitStack() as stack:
+            if self._workers.share_files:
+                shared = OwnedFolder(_SHARED)
+                stack.callback(shared.close)
+                self._shared = shared.path
             yield from self._judged()
-        finally:
-            self._shared = None
-            shared.close()
 
     def _judged(self) -> Iterator[tuple[int, GroupResult]]:
         in_parts = dict(self._workers.map(_into_tables, self._large_histories()))
@@ -161,14 +157,7 @@ class StagedExecutor:
         """Return the judged groups of these sources; None for each that must be judged again by all
         of its reads, as the groups in `only` are."""
         read = ReadSources(self._runs, self._shared, only)
-        found: dict[Key, list[PackedBlob]] = defaultdict(list)
-        for blobs in self._workers.map(read, bins(work, self._workers.number)):
-            for blob in blobs:
-                found[blob.run, blob.partition].append(blob)
-        # The largest first, in an order that does not depend on which worker is fastest.
-        groups = [sorted(blobs, key=lambda blob: blob.order) for blobs in found.values()]
-        groups.sort(key=lambda g: (-sum(blob.rows for blob in g), g[0].run, g[0].partition))
-        judged = self._workers.map(judge_blobs, groups)
+        judged = self._workers.judged(read, bins(work, self._workers.number), judge_blobs)
         return {key: decoded(body) for key, body in judged}
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
@@ -213,17 +202,15 @@ class ReadSources:
 
     def __call__(self, work: Sequence[Source]) -> list[PackedBlob]:
         """Read some sources; return their facts, large ones as a place in a file."""
-        return list(self.packed(work))
-
-    def packed(self, work: Sequence[Source]) -> Iterator[PackedBlob]:
-        """Yield the facts of some sources as blobs, one source after another."""
+        found: list[PackedBlob] = []
         with BlobFile(self.shared) if self.shared else nullcontext() as file:
             for source in work:
                 run = self.runs[source.run]
                 facts = ingest(source, run.written, run.meta, run.injected).facts
                 order = f"{source.kind} {source.path} {source.groups[0]:09}"
                 aged = run.meta.promise.staleness_ms >= 0
-                yield from packed(self._wanted(facts, aged), file, order)
+                found += packed(self._wanted(facts, aged), file, order)
+        return found
 
     def _wanted(self, facts: Iterable[Rows], aged: bool) -> Iterator[ArrowBlob]:
         for part in facts:
@@ -238,8 +225,8 @@ class ReadSources:
 def judge_blobs(blobs: Sequence[PackedBlob]) -> tuple[Key, bytes | None]:
     """Judge the group that these blobs hold; return its run and partition, and the encoded result.
     The result is None if downsampling left out polls that judging it needs."""
-    first = blobs[0]
-    return (first.run, first.partition), judged_or_none(first.partition, blobs)
+    first, *_ = blobs = sorted(blobs, key=lambda blob: blob.order)
+    return first.key, judged_or_none(first.partition, blobs)
 
 
 class _History(NamedTuple):

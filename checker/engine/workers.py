@@ -8,14 +8,19 @@ import gc
 import multiprocessing
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Final, Protocol, Self
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from checker.formats.errors import CheckerError
 from node.runtime.children import hidden_main, settle_in
 from node.runtime.environment import inherited
+
+if TYPE_CHECKING:
+    from checker.evidence.arrow_blob import PackedBlob
 
 SMALL_PAGES: Final = {"NUMPY_MADVISE_HUGEPAGE": "0"}
 """The environment of a worker. NumPy would ask for huge pages: columns are made, used once or twice
@@ -26,14 +31,29 @@ _KEPT_BYTES: Final = 256 << 20
 
 
 class Workers(Protocol):
-    """A pool of workers: processes, or tasks of Spark."""
+    """A pool of workers, processes or tasks of Spark, `number` of which work at the same time.
+    `share_files`: all are on this machine."""
 
-    @property
-    def number(self) -> int:
-        """The number of items that are worked on at the same time."""
+    number: int
+    share_files: bool = True
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         """Yield the result of `work` for each item, in any order; work on the first items first."""
+        ...
+
+    def judged(
+        self,
+        read: Callable[[Any], Sequence[PackedBlob]],
+        items: Sequence[Any],
+        judge: Callable[[Sequence[PackedBlob]], Any],
+    ) -> Iterator[Any]:
+        """Read all items; yield the result of `judge` for each group of facts in them."""
+        found: dict[tuple[int, str], list[PackedBlob]] = defaultdict(list)
+        for blob in chain.from_iterable(self.map(read, items)):
+            found[blob.key].append(blob)
+        # The largest first, in an order that does not depend on which worker is fastest.
+        groups = sorted(found.values(), key=lambda g: (-sum(blob.rows for blob in g), g[0].key))
+        yield from self.map(judge, groups)
 
 
 def usable_cores() -> int:
@@ -42,7 +62,7 @@ def usable_cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-class ProcessWorkers:
+class ProcessWorkers(Workers):
     """A pool of processes of this machine; `number` is None for one on each core that this process
     may use. They end with `close`, or with this process. Only the main thread can make them; raises
     CheckerError in any other."""

@@ -21,17 +21,6 @@ from checker.evidence.columns import KINDS, Facts, Name, Rows, Text, Words
 from checker.evidence.facts import Polls
 from checker.evidence.sorting import I64, is_constant, is_sorted, order_of, pack_keys
 
-SPARK_SCHEMA: Final = "run int, partition string, kind string, rows bigint, body binary"
-SCHEMA: Final = pa.schema(
-    [
-        ("run", pa.int32()),
-        ("partition", pa.string()),
-        ("kind", pa.string()),
-        ("rows", pa.int64()),
-        ("body", pa.binary()),
-    ]
-)
-
 # Compressing small blobs costs more than it saves, and so does a file of them.
 _COMPRESS_FROM_ROWS: Final = 4096
 _FILED_FROM_ROWS: Final = 4096
@@ -143,8 +132,13 @@ class PackedBlob(NamedTuple):
     partition: str
     kind: str
     rows: int
-    body: bytes | pa.Buffer
+    body: bytes
     order: str = ""
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """The run and the partition that the facts are about."""
+        return self.run, self.partition
 
 
 def packed(
@@ -156,20 +150,6 @@ def packed(
         filed = file is not None and rows >= _FILED_FROM_ROWS
         body = file.add(blob.facts) if file is not None and filed else _bytes(blob.facts)
         yield PackedBlob(blob.run, blob.partition, blob.kind.__name__, rows, body, order)
-
-
-def as_rows(found: Iterable[PackedBlob]) -> Iterator[pa.RecordBatch]:
-    """Yield each blob as a batch of one row of `SCHEMA`, because each may be large."""
-    for blob in found:
-        columns = zip(blob[: len(SCHEMA)], SCHEMA, strict=True)
-        yield pa.RecordBatch.from_arrays([pa.array([c], f.type) for c, f in columns], schema=SCHEMA)
-
-
-def of_rows(rows: pa.Table) -> Iterator[PackedBlob]:
-    """Yield the blobs that rows of `SCHEMA` hold, without copying their bytes."""
-    run, partition, kind, size = (rows.column(name).to_pylist() for name in SCHEMA.names[:-1])
-    for blob in zip(run, partition, kind, size, _buffers(rows.column("body")), strict=True):
-        yield PackedBlob(*blob)
 
 
 def _bytes(facts: pa.RecordBatch) -> bytes:
@@ -188,8 +168,8 @@ def unpacked(blobs: Iterable[PackedBlob]) -> Iterator[Rows]:
         mapped: dict[bytes, pa.MemoryMappedFile] = {}
         for blob in blobs:
             body = pa.py_buffer(blob.body)
-            if body.slice(0, len(_ELSEWHERE)).to_pybytes() == _ELSEWHERE:
-                begin, size, path = body.to_pybytes()[len(_ELSEWHERE) :].split(b" ", 2)
+            if blob.body.startswith(_ELSEWHERE):
+                begin, size, path = blob.body[len(_ELSEWHERE) :].split(b" ", 2)
                 if path not in mapped:
                     mapped[path] = files.enter_context(pa.memory_map(path.decode()))
                 mapped[path].seek(int(begin))
@@ -210,10 +190,3 @@ def _of_arrow(blob: PackedBlob, facts: pa.RecordBatch) -> Rows:
             is_text = isinstance(kind.columns[name], Text)
             columns[name] = column.to_pylist() if is_text else column.to_numpy(zero_copy_only=False)
     return Rows(kind, blob.run, blob.partition, columns, facts.num_rows)
-
-
-def _buffers(column: pa.ChunkedArray) -> Iterator[pa.Buffer]:
-    """Yield the bytes of each row, not copied."""
-    for chunk in column.chunks:
-        for value in chunk:
-            yield value.as_buffer()

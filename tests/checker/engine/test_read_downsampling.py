@@ -19,7 +19,8 @@ from checker.engine import stages
 from checker.engine.judge import judge_group
 from checker.engine.local import check_run
 from checker.engine.read_downsampling import downsampled, splittable
-from checker.engine.spark_job import SparkExecutor, check
+from checker.engine.spark_job import check
+from checker.engine.stages import StagedExecutor
 from checker.evidence.columns import Rows
 from checker.evidence.facts import Polls
 from checker.evidence.group import groups_of
@@ -204,8 +205,8 @@ def test_spark_gets_what_is_left(
         polls_of_another_file(folder, tmp_path / "hot")
         folder = tmp_path / "hot"
     asked = []
-    really = SparkExecutor._groups
-    monkeypatch.setattr(SparkExecutor, "_groups", lambda *a: asked.append(a[2]) or really(*a))
+    really = StagedExecutor._groups
+    monkeypatch.setattr(StagedExecutor, "_groups", lambda *a: asked.append(a[2]) or really(*a))
     (result,) = check([folder], session=spark, out=tmp_path / "out")
     assert result == check_run(folder)
     # Whether a record of key-06 vanished depends on every read of it; key-00 has its polls twice.

@@ -134,12 +134,13 @@ def test_spark_and_in_process_leave_the_same_behind(spark: SparkSession, tmp_pat
         assert one.sort_by(order) == other.sort_by(order), table.name
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "shuffle"), [(1, False), (2, True)])
 def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, shuffle: bool
 ) -> None:
     """Sources go to any number of tasks in any order, as if some were read late; what was read
-    arrives in any order at any number of partitions; rows of tables are in any order."""
+    arrives in any order, through files or as on a cluster by a shuffle; rows of tables are in any
+    order."""
     make_history(Size(ops=2_000, anomalies=tuple(INJECTIONS)), tmp_path / "made")
     folders = [
         badly().write(tmp_path / "stated"),
@@ -154,15 +155,17 @@ def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
         return bins
 
     class Arriving(SparkWorkers):
+        def __init__(self, session: SparkSession) -> None:
+            super().__init__(session)
+            self.share_files = not shuffle
+
         def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
             made = list(super().map(work, items))
             return iter(random.sample(made, len(made)))
 
     monkeypatch.setattr("checker.ingest.read_tables.ROWS_PER_SOURCE", 400)
     monkeypatch.setattr(stages, "bins", scattered)
-    monkeypatch.setattr(spark_job, "bins", scattered)
     monkeypatch.setattr(spark_job, "SparkWorkers", Arriving)
-    monkeypatch.setattr(spark_job, "_partitions", lambda *_: 2 * seed + 1)
     told, made = check(folders, session=spark)
     assert told == check_run(folders[0])
     assert made.anomalies == check_run(tmp_path / "made").anomalies
@@ -198,6 +201,6 @@ def test_a_spark_that_died_is_one_sentence(
     def gone(*_: object) -> None:
         raise ConnectionRefusedError("the JVM is gone.\nat java.lang.Thread")
 
-    monkeypatch.setattr(spark_job.SparkExecutor, "judged", gone)
+    monkeypatch.setattr(spark_job.SparkWorkers, "map", gone)
     with pytest.raises(CheckerError, match=r"^Spark failed: the JVM is gone\.$"):
         check([well().write(tmp_path)], session=spark)

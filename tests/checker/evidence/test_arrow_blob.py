@@ -5,19 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from checker.evidence import arrow_blob
-from checker.evidence.arrow_blob import (
-    SCHEMA,
-    BlobFile,
-    arrow_blobs,
-    as_rows,
-    of_rows,
-    packed,
-    unpacked,
-)
+from checker.evidence.arrow_blob import BlobFile, arrow_blobs, packed, unpacked
 from checker.evidence.columns import Columns, Rows, rows
 from checker.evidence.facts import Polls, Sends
 from checker.evidence.group import group_of
@@ -42,9 +33,9 @@ def reads(seed: int, processes: int) -> Rows:
 
 
 @pytest.mark.parametrize("processes", [6, 2_000])
-@pytest.mark.parametrize(("filed", "rowwise"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("filed", [False, True])
 def test_each_partition_gets_its_rows_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, filed: bool, rowwise: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, filed: bool
 ) -> None:
     monkeypatch.setattr(arrow_blob, "_FILED_FROM_ROWS", 1)
     blocks = [reads(seed, processes) for seed in (1, 0)]
@@ -55,8 +46,6 @@ def test_each_partition_gets_its_rows_in_order(
     whole = [r for b in blocks for r in zip(b.partition, *map(b.columns.get, names), strict=True)]
     for partition in ("p0", "p1", "p2"):
         own = [blob for blob in blobs if blob.partition == partition]
-        if rowwise:
-            own = [*of_rows(pa.Table.from_batches(as_rows(own), SCHEMA))]
         found = group_of(partition, unpacked(own)).of(Polls)
         expected = sorted((r[1:] for r in whole if r[0] == partition), key=lambda r: (r[1], r[0]))
         client = [found.name(code) for code in found.client]
