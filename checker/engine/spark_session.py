@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final
@@ -35,6 +36,11 @@ from checker.engine.owned_folder import OwnedFolder
 from checker.engine.workers import SMALL_PAGES, usable_cores
 from checker.formats.errors import CheckerError, SparkStartError
 from node.runtime.environment import inherited
+
+# PySpark says this on standard error; no table of ours is a pandas one.
+warnings.filterwarnings(
+    "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
+)
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from checker.evidence.columns import KINDS, Facts, Name, Rows, Text, Words
-from checker.evidence.facts import Polls
-from checker.evidence.sorting import I64, is_constant, is_sorted, order_of, pack_keys
+from checker.evidence.sorting import I64, is_constant, is_sorted, order_of
 
 # Compressing small blobs costs more than it saves, and so does a file of them.
 _COMPRESS_FROM_ROWS: Final = 4096
@@ -55,19 +54,15 @@ def arrow_blobs(facts: Iterable[Rows]) -> Iterator[ArrowBlob]:
 
 def _by_partition(part: Rows) -> tuple[Sequence[str], list[int], I64 | None]:
     """Return the partitions of some facts, where the rows of each end in the order returned, and
-    that order; None for the order they are in. Polls are also ordered by process."""
+    that order; None for the order they are in."""
     codes, names = part.words("partition")
     ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
-    keys = [codes]
-    if part.kind is Polls and "process" in part.columns:
-        keys.append(part.numbers("process"))
-    if is_sorted(keys):
+    if is_sorted([codes]):
         return names, ends, None
-    key = pack_keys(keys)
-    if key is not None and key.max() < 1 << 16:
+    if len(names) <= 1 << 16:
         # Sixteen bits are sorted by counting.
-        return names, ends, np.argsort(key.astype(np.uint16), kind="stable")
-    return names, ends, order_of(keys)
+        return names, ends, np.argsort(codes.astype(np.uint16), kind="stable")
+    return names, ends, order_of([codes])
 
 
 def _arrow_columns(part: Rows) -> dict[str, pa.Array]:

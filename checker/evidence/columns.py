@@ -20,8 +20,6 @@ Mask = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
 _Values = TypeVar("_Values")
 _Index = I64 | Mask | slice
-_BY: Final = "process"
-_MOST_PARTS: Final = 10_000
 
 
 class Words(NamedTuple):
@@ -301,10 +299,7 @@ class Columns:
         if (self._length if index is None else len(index)) < 2 or not keys:
             return index
         if index is None:
-            first = keys[1] if keys[0] == _BY else keys[0]
-            self._parts = sorted(self._parts, key=lambda part: _first(part, first))
-            if keys[0] == _BY:
-                self._parts = _joined_by_process(self._parts)
+            self._parts = sorted(self._parts, key=lambda part: _first(part, keys[0]))
         columns = [self.take(name) for name in keys]
         if self._sorted is None:
             self._sorted = is_sorted(columns)
@@ -329,22 +324,6 @@ def _ranked(own: Words, rank: Mapping[str, int]) -> I64:
         return repeated(int(ranks[own.codes[0]]), len(own.codes))
     found: I64 = ranks[own.codes]
     return found
-
-
-def _joined_by_process(parts: Sequence[Rows]) -> Sequence[Rows]:
-    """Cut facts where the process changes and bring the pieces of each process together, so that
-    all are sorted if each part was. Return them unchanged if the pieces would get too small."""
-    cut: list[tuple[int, int, Rows]] = []
-    for number, part in enumerate(parts):
-        process = part.numbers(_BY)
-        cuts = np.flatnonzero(process[1:] != process[:-1]) + 1
-        if _BY not in part.columns or len(cut) + len(cuts) > _MOST_PARTS:
-            return parts
-        part = part.take(slice(None))  # Lists become arrays once: the pieces are views of them.
-        ends = [*cuts.tolist(), part.count]
-        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
-            cut.append((int(process[begin]), number, part.take(slice(begin, end))))
-    return [part for _, _, part in sorted(cut, key=lambda each: each[:2])]
 
 
 def _first(part: Rows, name: str) -> int:

@@ -90,12 +90,6 @@ def any_order_of(columns: Sequence[I64]) -> I64:
     return order_of(columns, stable=False)
 
 
-def pack_keys(columns: Sequence[I64]) -> I64 | None:
-    """Return a number a row that sorts as the columns in turn; None if it needs over 62 bits."""
-    key, used = _pack_first(columns)
-    return key if used == len(columns) else None
-
-
 def _pack_first(columns: Sequence[I64]) -> tuple[I64 | None, int]:
     """Pack the first columns that fit into 62 bits; return that, and the number of columns."""
     key: I64 | None = None

@@ -9,7 +9,7 @@ import pytest
 
 from checker.evidence import arrow_blob
 from checker.evidence.arrow_blob import BlobFile, arrow_blobs, packed, unpacked
-from checker.evidence.columns import Columns, Rows, rows
+from checker.evidence.columns import Rows, rows
 from checker.evidence.facts import Polls, Sends
 from checker.evidence.group import group_of
 from checker.evidence.sorting import I64
@@ -57,10 +57,3 @@ def test_small_blobs_make_no_file(tmp_path: Path) -> None:
     with BlobFile(tmp_path) as file:
         list(packed(arrow_blobs([rows(Sends, 0, ["p"], op=1)]), file=file))
     assert not list(tmp_path.iterdir())
-
-
-def test_facts_that_are_cut_by_process_share_the_arrays_of_their_part() -> None:
-    columns = Columns(Polls, [reads(0, 6)], list)
-    columns.order(("process", "op"), None)
-    assert len(columns._parts) > 1_000
-    assert len({id(piece.columns["client"].base) for piece in columns._parts}) == 1
