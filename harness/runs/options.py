@@ -151,7 +151,7 @@ def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:
 
 
 def _workload(request: RunRequest, base: Workload, seed: int | None) -> Workload:
-    given = _given(request, ("clients", "consumers", "rate", "batch", "idempotent"))
+    given = _given(request, ("clients", "consumers", "rate", "batch", "idempotent", "members"))
     if seed is not None:
         given["seed"] = seed
     if request.time_limit is not None:

@@ -109,6 +109,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: Annotated[
         bool | None, Meta(description="Producers are idempotent: they send again.")
     ] = None
+    members: Annotated[
+        ClientCount | None, Meta(description="Members of a group that consumes [default: 0].")
+    ] = None
     time_limit: (
         Annotated[
             float,

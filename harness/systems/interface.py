@@ -311,6 +311,10 @@ class System:
         """Refuse a schedule that this system cannot carry out. Raises UsageError."""
         if schedule.workload.idempotent and not self.idempotent:
             raise UsageError(f"the clients of system '{self.name}' have no idempotent producers")
+        if schedule.workload.members and not self.simulated:
+            raise UsageError(
+                f"--members is about our own brokers; with system '{self.name}' use --set members=N"
+            )
         if schedule.cluster.spares and "join" not in self.faults:
             raise UsageError(f"system '{self.name}' has no spares: nothing can join it")
         for index, fault in enumerate(schedule.faults):

@@ -26,6 +26,7 @@ from harness.systems.floodmark.brokers import (
     promise_of,
     topic_of,
 )
+from harness.systems.floodmark.group_states import write_group_states
 from harness.systems.floodmark.mailbox import ZmqMailbox
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.replica_logs import write_logs
@@ -40,7 +41,7 @@ from nemesis.links.hub_control import HubConfig, HubControl
 from nemesis.links.link_process import LinksGone
 from nemesis.world import Command
 from node.formats.errors import FloodmarkError
-from node.formats.trace import TraceEvent
+from node.formats.trace import GROUP_STATE, TraceEvent
 from node.formats.wire import ADMIN
 from node.runtime.mailbox import EVERYONE_ELSE
 from node.runtime.process import ProcessConfig
@@ -61,6 +62,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
         """Prepare files and the folder of the sockets, which no other user may enter."""
         super().__init__(schedule, folder, ports=0, disk=disk)
         self._startup = StartupMonitor()
+        self._states: list[TraceEvent] = []
         self._addresses: dict[str, str] = {}
         self._hub_problems: list[Problem] = []
         self._mail: ZmqMailbox | None = None
@@ -131,6 +133,7 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
 
     def poll(self) -> list[TraceEvent]:
         events = super().poll()
+        self._states += [event for event in events if event["event"] == GROUP_STATE]
         if self._mail is not None and (self.admin is None or self.admin.idle):
             self._mail.receive()  # late answers, and whatever else nobody waits for
         self._watch_hub()
@@ -144,6 +147,10 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
                 continue
             file = folder / f"{node}.jsonl"
             problems += write_logs(node, self._data(node), file, self.partitions)
+        self.poll()  # the last states were traced at the stop
+        if self._states:
+            stopped = (node for node in self.brokers if not self.processes.is_up(node))
+            write_group_states(map(self._data, stopped), self._states, folder.parent)
         return problems
 
     # -- inside

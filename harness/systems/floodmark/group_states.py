@@ -4,14 +4,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from harness.formats.group_state import GroupRecord, GroupState
+from harness.formats.group_state import GROUP_STATES, GroupRecord, GroupState
 from node.core.groups.state import decode_payload
+from node.formats.errors import StorageError
+from node.formats.files import write_whole
 from node.formats.log_dump import BatchDump, LogDump
 from node.formats.trace import GROUP_STATE, GROUPS_PARTITION
+
+
+def write_group_states(
+    data: Iterable[Path], events: Iterable[Mapping[str, Any]], folder: Path
+) -> None:
+    """Write the file of a run from the data folders of its stopped brokers. A log that cannot be
+    read is left out: its own file says so."""
+    from node.runtime.read_logs import dump_logs
+
+    logs = []
+    for each in data:
+        with suppress(StorageError):
+            logs.append(batches_of_groups(dump_logs(each)))
+    lines = msgspec.json.Encoder().encode_lines(group_states(logs, events))
+    write_whole(folder / GROUP_STATES, lines, folder.parent)
 
 
 def batches_of_groups(dumps: Iterable[LogDump]) -> list[BatchDump]:

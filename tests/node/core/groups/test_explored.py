@@ -1,0 +1,127 @@
+"""Every decision of the coordinator for two members and two partitions, up to an epoch.
+
+Members join, report, leave, crash and lose their sessions in any order; each answer arrives or is
+lost; a member whose session is over goes on as if nothing had happened. In every state that can be
+reached, a partition has one owner, and each member that was ever given a partition tries to commit
+in the epoch in which it had it: that must fail if another member was given it in a later one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+import pytest
+
+from node.core.bugs import Bugs, parse
+from node.core.groups.decide import decide, remove
+from node.core.groups.state import CoordinatorState, StateRecord, decode_payload
+from node.formats.messages import Error, GroupHeartbeat, GroupResponse, OffsetCommit
+
+MEMBERS: Final = ("a", "b")
+PARTITIONS: Final = ("p", "q")
+_encoder: Final = msgspec.msgpack.Encoder(order="sorted")
+
+View = tuple[int, tuple[str, ...]]
+"""What a member knows: its epoch, and what it reads."""
+
+
+class World(NamedTuple):
+    """The state of the coordinator as records, what each member knows (None: it is in no group),
+    and who was ever given which partition in which epoch."""
+
+    log: bytes
+    views: tuple[View | None, ...]
+    given: frozenset[tuple[str, int, str]]
+
+
+def state_of(world: World) -> CoordinatorState:
+    made = CoordinatorState()
+    made.apply(decode_payload(world.log))
+    return made
+
+
+def after(world: World, records: list[StateRecord]) -> World:
+    made = state_of(world)
+    made.apply(records)
+    records = [StateRecord(key, value) for key, value in sorted(made.values.items())]
+    return world._replace(log=_encoder.encode(records))
+
+
+def learns(world: World, n: int, answer: GroupResponse) -> World:
+    """Let member `n` get an answer."""
+    views = list(world.views)
+    views[n] = None if answer.error else (answer.epoch, tuple(sorted(answer.assigned)))
+    told = {(MEMBERS[n], answer.epoch, partition) for partition in answer.assigned}
+    return world._replace(views=tuple(views), given=world.given | told)
+
+
+def reports(world: World, n: int, bugs: Bugs) -> Iterator[World]:
+    """Yield what a heartbeat or join of member `n` leads to: its answer arrives, or is lost."""
+    epoch, owned = world.views[n] or (0, ())
+    request = GroupHeartbeat(
+        group="g", member=MEMBERS[n], epoch=epoch, owned=owned, subscribed=PARTITIONS
+    )
+    decided = decide(state_of(world), bugs, request)
+    changed = after(world, decided.records)
+    yield learns(changed, n, decided.answer)
+    yield changed
+
+
+def steps(world: World, bugs: Bugs) -> Iterator[World]:
+    for n, name in enumerate(MEMBERS):
+        yield from reports(world, n, bugs)
+        ended = after(world, remove(state_of(world), bugs, "g", [name]))
+        yield ended  # its session is over, and it does not know
+        gone = (*world.views[:n], None, *world.views[n + 1 :])
+        yield ended._replace(views=gone)  # it left
+        yield world._replace(views=gone)  # it crashed
+
+
+def wrong(world: World, bugs: Bugs) -> str:
+    """Return what the promise of the coordinator does not allow, "" if all is well."""
+    state = state_of(world)
+    owners = [p for member in state.members("g").values() for p in member.owned]
+    if len(owners) > len(set(owners)):
+        return "two owners"
+    for member, epoch, partition in sorted(world.given):
+        others = [e for m, e, p in world.given if p == partition and m != member]
+        if epoch in others:
+            return f"{partition} has two owners in epoch {epoch}"
+        commit = OffsetCommit(group="g", member=member, epoch=epoch, offsets={partition: 1})
+        accepted = decide(state, bugs, commit).answer.error is Error.NONE
+        if accepted and max(others, default=-1) > epoch:
+            return f"{member} commits {partition} in epoch {epoch} after another owner"
+    return ""
+
+
+def explore(bugs: Bugs, most: int) -> tuple[str, int]:
+    """Return what is wrong in the first such world, and how many worlds were seen."""
+    begin = World(_encoder.encode([]), (None, None), frozenset())
+    seen, waiting = {begin}, deque([begin])
+    while waiting:
+        for world in steps(waiting.popleft(), bugs):
+            if world in seen or state_of(world).group("g").epoch > most:
+                continue
+            seen.add(world)
+            waiting.append(world)
+            if what := wrong(world, bugs):
+                return what, len(seen)
+    return "", len(seen)
+
+
+@pytest.mark.parametrize(
+    "most", [3, pytest.param(5, marks=pytest.mark.nightly)], ids=["short", "long"]
+)
+def test_the_owner_alone_commits_and_a_partition_has_one_owner(most: int) -> None:
+    what, worlds = explore(Bugs(), most)
+    assert what == ""
+    assert worlds > 100
+
+
+@pytest.mark.parametrize(
+    ("bug", "shows"), [("B6", "commits"), ("B7", "commits"), ("B8", "two owners")]
+)
+def test_a_rule_left_out_shows(bug: str, shows: str) -> None:
+    assert shows in explore(parse([bug]), 4)[0]
