@@ -42,7 +42,7 @@ _SHARES: Final = (("now", 60), ("soon", 20), ("late", 10), ("never", 10))
 """How many percent of what it reads a member commits how."""
 _STALE: Final = 0.5
 """So often a member commits what it has read of a partition when it owns that no more."""
-_REFETCHES: Final = 0.1
+_REFETCHES: Final = 0.2
 """This part of its reads is a fetch of the positions of what it owns."""
 
 
@@ -89,14 +89,15 @@ class GroupMember(Session):
         self.done = False
         self._lives = 0
         self._quiet_since_us = NEVER_US
-        self._begin_life()
+        self._begin_life(0)
 
     @property
     def missing(self) -> dict[str, int]:
         """Nothing: the final readers say what they have not read."""
         return {}
 
-    def _begin_life(self) -> None:
+    def _begin_life(self, pause_us: int) -> None:
+        """Come back under another name, after a pause."""
         self._lives += 1
         self._name = f"{self.client}-{self._lives}"
         self._epoch = 0
@@ -104,9 +105,9 @@ class GroupMember(Session):
         self._wanted: tuple[str, ...] = ()
         self._asked: tuple[str, ...] = ()
         self._commits: list[_Commit] = []
-        life = 0 if self._drains else self._settings.session_us
-        self._ends_us = self._now_us + round(life * self._rng.uniform(1.5, 8)) or NEVER_US
-        self._membership.next_us = self._now_us + self._settings.pause_us
+        self._membership.next_us = self._now_us + self._settings.pause_us + pause_us
+        life_us = round(self._settings.session_us * self._rng.uniform(1, 4))
+        self._ends_us = NEVER_US if self._drains else self._membership.next_us + life_us
         self._reader.next_us = self._membership.next_us
 
     # -- what comes next
@@ -136,7 +137,7 @@ class GroupMember(Session):
             self._owned, self._wanted, self._commits = {}, (), []
             return Call(op, GROUPS_PARTITION, self._now_us + self._settings.timeout_us)
         self._log.complete(self._now_us, thread, op, "ok")
-        self._begin_life()
+        self._begin_life(round(self._settings.session_us * self._rng.uniform(0, 2)))
         return None
 
     def _read(self, thread: Thread) -> Call | None:
@@ -336,7 +337,7 @@ class GroupMember(Session):
             fields = fields if how == "ok" else {}
             self._log.complete(self._now_us, thread, op, how, error=error, **fields)
         if op.f == "leave":
-            self._begin_life()
+            self._begin_life(0)
 
     def _unknown(self, call: Call) -> OpType:
         """Return how a call ends that was perhaps carried out."""

@@ -289,7 +289,7 @@ class Bugs:
         "what empties a group is appended only after the next member has joined",
         "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
     apply_before_append_order: Annotated[bool, KnownBug("B12", "kafka", OWNERSHIP, "",
-        "commits of one turn are applied in the order of requests, and appended in another",
+        "commits of one turn are applied in the order of requests, and appended in reverse",
         "Redpanda CORE-17000", dimensions=("groups",))] = False
 # fmt: on
 

@@ -176,7 +176,7 @@ def _groups(choose: RandomChoices, schedule: Schedule) -> Schedule:
         schedule.workload,
         members=choose.pick((2, 3, 1)),
         consumers=0,
-        timeout_ms=choose.pick((600, 1000, 400)),
+        timeout_ms=choose.pick((1000, 2000, 600)),
         duration_ms=max(schedule.workload.duration_ms, choose.pick((2000, 3000))),
     )
     partitions = max(schedule.cluster.partitions, choose.pick((2, 2, 1)))

@@ -147,7 +147,7 @@ class Coordinator:
             self._trace(ctx, r)
 
     def _append_late(self, ctx: Context, r: Replica) -> None:
-        late, self._late = self._late, []
+        late, self._late = self._late[::-1], []
         for each in late:
             self._append(ctx, r, each.decided.records, apply=False)
             self._waiting.append(WaitingAnswer(each.client, self.applied, each.decided.answer))
