@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.cli.common import print_json
-from harness.explore.requests import ExploreRequest
+from harness.explore.bounds import ExploreRequest
 
 if TYPE_CHECKING:
     from harness.explore.run import Explored

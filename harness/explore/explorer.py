@@ -16,10 +16,9 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 import psutil
 
-from harness.explore.bounds import Bounds
+from harness.explore.bounds import Bounds, ExplorationLimits
 from harness.explore.known_states import KnownStates
 from harness.explore.model import STEP, Edge, Model, State
-from harness.explore.requests import ExplorationLimits
 from harness.explore.waits import Action
 from harness.sim.invariant_checker import Violation
 from harness.sim.run import no_collections

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.explore.bounds import Bounds
+from harness.explore.bounds import Bounds, ExplorationLimits, ExploreRequest
 from harness.explore.explorer import Counterexample, Exploration, Explorer
 from harness.explore.model import Model
-from harness.explore.requests import ExplorationLimits, ExploreRequest
 from harness.explore.to_run import files_of
 from harness.search.deadline import Stop, never
 from harness.sim import compiled, folder

@@ -23,7 +23,7 @@ from harness.formats.journal import (
 )
 from harness.formats.nightly_journal import AnyRow, Began, Ran, Skipped
 from harness.nightly import plan
-from harness.nightly.kept_runs import prune
+from harness.nightly.counting import prune
 from harness.nightly.kinds import KINDS
 from harness.nightly.night import Kind, Night
 from harness.nightly.real_job import RealJob

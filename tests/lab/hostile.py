@@ -38,8 +38,7 @@ import pytest
 from checker.engine.local import check_run
 from harness.cli.main import main
 from harness.formats.nightly_journal import Ran
-from harness.replay.baseline import make_baseline
-from harness.replay.pages import page_of_finding
+from harness.replay.pages import make_baseline, page_of_finding
 from harness.search import findings
 from harness.search import run as searches
 from harness.serve.server import StoreServer

@@ -24,8 +24,7 @@ from checker.story.story import write_story
 from harness.formats.finding import EXPLANATION, Finding
 from harness.formats.run_info import RunInfo
 from harness.formats.seal import seal_run
-from harness.replay.baseline import make_baseline
-from harness.replay.pages import bring_finding
+from harness.replay.pages import bring_finding, make_baseline
 from harness.search import findings
 from harness.search.shrink import explain
 from harness.search.worlds.outcome import run_simulated

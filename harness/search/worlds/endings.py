@@ -85,7 +85,7 @@ def _endings(run: SimResult, known: frozenset[_Key]) -> Iterator[tuple[Schedule,
     # An incomplete candidate is nearer to a loss than a replica that is not waited for.
     for violation in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
         worse = _ENDINGS.get(violation.invariant, _leave_alone)
-        for candidate in worse(run.schedule, run, violation):
+        for candidate in worse(run, violation):
             if possible(candidate):
                 yield candidate, _key(violation)
 
@@ -94,8 +94,9 @@ def _key(violation: Violation) -> _Key:
     return violation.invariant, violation.t_us, violation.partition
 
 
-def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
+def _leave_alone(result: SimResult, violation: Violation) -> Iterator[Schedule]:
     """Yield endings in which only the incomplete replicas are alive and fully linked."""
+    schedule = result.schedule
     alone = [w.node for w in violation.witnesses if w.node]
     when = _event_at(result, violation.t_us, violation.partition)
     cluster = schedule.cluster
@@ -106,7 +107,7 @@ def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) ->
         return
     session_ms, began_ms = cluster.timings.session_ms, _since_storm_ms(result, violation.t_us)
     over_ms = began_ms + 4 * session_ms + 200
-    named, releases = _released(schedule, result, when, violation.t_us)
+    named, releases = _released(result, when, violation.t_us)
     # At once, before anything is repaired; or after the answers of that turn were sent.
     for delay_ms in (0, 1):
         death = Kill(on=others, after=replace(when, delay_ms=delay_ms))
@@ -128,8 +129,9 @@ def _proposed_at(result: SimResult, violation: Violation) -> bool:
     )
 
 
-def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
+def _leave_out(result: SimResult, violation: Violation) -> Iterator[Schedule]:
     """Yield endings in which an ignored replica receives no records, its leader no metadata."""
+    schedule = result.schedule
     leader = next((w.node for w in violation.witnesses if w.node), "")
     left_out = ",".join(_not_waited_for(result, violation, leader))
     when = _event_at(result, violation.t_us, violation.partition)
@@ -154,10 +156,9 @@ def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> I
         yield _longer(schedule, (no_records,), over_ms)
 
 
-def _lose_acknowledged(
-    schedule: Schedule, result: SimResult, violation: Violation
-) -> Iterator[Schedule]:
+def _lose_acknowledged(result: SimResult, violation: Violation) -> Iterator[Schedule]:
     """Yield endings in which the leader goes silent at the acknowledged append, and dies soon."""
+    schedule = result.schedule
     acknowledged = violation.witnesses[0]
     leader = acknowledged.node
     appends = (
@@ -185,10 +186,9 @@ def _lose_acknowledged(
         yield _longer(schedule, (no_records, dies), acknowledged_ms + span_ms + 200)
 
 
-def _lead_with_wrong_producers(
-    schedule: Schedule, result: SimResult, violation: Violation
-) -> Iterator[Schedule]:
+def _lead_with_wrong_producers(result: SimResult, violation: Violation) -> Iterator[Schedule]:
     """Yield endings in which a replica with wrong producers leads a producer that repeats."""
+    schedule = result.schedule
     shown = violation.witnesses[0]
     when = _event_at(result, violation.t_us, violation.partition)
     others = [name for name in schedule.cluster.broker_names() if name != shown.node]
@@ -197,16 +197,16 @@ def _lead_with_wrong_producers(
     session_ms = schedule.cluster.timings.session_ms
     over_ms = _since_storm_ms(result, violation.t_us) + 8 * session_ms + 200
     ways = _before_it_is_sent if shown.what == TOO_MUCH else _before_it_is_answered
-    for faults in ways(schedule, result, violation, when, others):
+    for faults in ways(result, violation, when, others):
         yield _longer(schedule, faults, over_ms)
 
 
 def _before_it_is_answered(
-    schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
+    result: SimResult, violation: Violation, when: After, others: list[str]
 ) -> Iterator[tuple[Fault, ...]]:
     """Yield faults for a replica that knows too little of its producers, as after a restart: all
     other replicas die, before producers get answers for the batches in its log."""
-    session_ms = schedule.cluster.timings.session_ms
+    session_ms = result.schedule.cluster.timings.session_ms
     dies = Kill(on=",".join(others), after=when, for_ms=2 * session_ms)
     yield (dies,)
     at_ms = _since_storm_ms(result, violation.t_us)
@@ -217,13 +217,13 @@ def _before_it_is_answered(
 
 
 def _before_it_is_sent(
-    schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
+    result: SimResult, violation: Violation, when: After, others: list[str]
 ) -> Iterator[tuple[Fault, ...]]:
     """Yield faults for a replica that still knows truncated batches: no other one receives from
     producers, the leader dies when it has caught up, and no other one stands for election."""
     led = list(_leaderships(result, violation))
     leader, since_us = (led[-1]["node"], led[-1]["t_us"]) if led else ("", violation.t_us)
-    session_ms = schedule.cluster.timings.session_ms
+    session_ms = result.schedule.cluster.timings.session_ms
     span_ms = 6 * session_ms
     rivals, at_ms = ",".join(others), _since_storm_ms(result, since_us)
     unsent = _lost("produce", "clients", rivals, at_ms=at_ms, for_ms=span_ms)
@@ -244,18 +244,17 @@ def _leaderships(result: SimResult, violation: Violation) -> Iterator[TraceEvent
             yield event
 
 
-def _elect_later_term(
-    schedule: Schedule, result: SimResult, violation: Violation
-) -> Iterator[Schedule]:
+def _elect_later_term(result: SimResult, violation: Violation) -> Iterator[Schedule]:
     """Yield endings in which the leader dies before a record of its own term is on another replica.
     A voter whose log ends in a later term than the committed records wins the election."""
+    schedule = result.schedule
     leader, *would_win = violation.witnesses
     when = _event_at(result, violation.t_us, violation.partition)
     if not would_win or when is None:
         return
     election_ms = 2 * schedule.cluster.timings.election_max_ms
     over_ms = _since_storm_ms(result, violation.t_us) + 4 * election_ms
-    named, releases = _released(schedule, result, when, violation.t_us)
+    named, releases = _released(result, when, violation.t_us)
     dies = Kill(on=leader.node, after=when, for_ms=2 * election_ms)
     # The answer of the very turn has the record: the rule must be there before.
     appended = _last(
@@ -295,9 +294,7 @@ def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> lis
     return [name for name in elected if name not in waited and name != leader]
 
 
-def _released(
-    schedule: Schedule, result: SimResult, when: After, t_us: int
-) -> tuple[Schedule, tuple[Fault, ...]]:
+def _released(result: SimResult, when: After, t_us: int) -> tuple[Schedule, tuple[Fault, ...]]:
     """Return the schedule with each cut in force at `t_us` named, and the faults that end them."""
     in_force: set[int] = set()
     for line in result.faults:
@@ -309,7 +306,7 @@ def _released(
         replace(fault, name=fault.name or f"cut-{number}")
         if number in in_force and isinstance(fault, Cut | Isolate | Bridge)
         else fault
-        for number, fault in enumerate(schedule.faults)
+        for number, fault in enumerate(result.schedule.faults)
     ]
     soon = replace(when, delay_ms=when.delay_ms + 1)
     releases = tuple(
@@ -317,7 +314,7 @@ def _released(
         for number, fault in enumerate(faults)
         if number in in_force and isinstance(fault, Cut | Isolate | Bridge)
     )
-    return replace(schedule, faults=tuple(faults)), releases
+    return replace(result.schedule, faults=tuple(faults)), releases
 
 
 def _lost(kind: str, on: str, to: str, **more: Any) -> Link:

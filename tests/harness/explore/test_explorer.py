@@ -8,12 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.explore.bounds import Bounds
+from harness.explore.bounds import Bounds, ExplorationLimits, ExploreRequest
 from harness.explore.explorer import Exploration, Explorer
 from harness.explore.invariants import Invariants, Memory
 from harness.explore.local_steps import TOLD
 from harness.explore.model import Action, Edge, Model, State
-from harness.explore.requests import ExplorationLimits, ExploreRequest
 from harness.explore.run import explore
 from harness.sim.invariant_checker import Violation
 from node.formats import trace

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from checker.engine.local import check_run
 from checker.formats.verdict import RunResult, Verdict
-from harness.explore.bounds import Bounds
-from harness.explore.requests import ExploreRequest
+from harness.explore.bounds import Bounds, ExploreRequest
 from harness.explore.run import FILE, explore
 from node.core.bugs import KNOWN_BUGS
 from node.formats.errors import UsageError

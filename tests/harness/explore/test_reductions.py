@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.explore.bounds import Bounds
+from harness.explore.bounds import Bounds, ExplorationLimits
 from harness.explore.explorer import Explorer
 from harness.explore.invariants import Memory
 from harness.explore.known_states import KnownStates
 from harness.explore.model import STEP, Model, State
-from harness.explore.requests import ExplorationLimits
 
 # -- the same states ------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import pytest
 import reports
 from harness.formats.baseline import Baseline
 from harness.replay import pages
-from harness.replay.baseline import make_baseline
+from harness.replay.pages import make_baseline
 from harness.runs import judge
 from harness.sim.run import simulate
 from harness.systems.floodmark.system import nearest_correct

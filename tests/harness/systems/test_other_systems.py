@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.formats.history import LogRun, encode
-from harness.replay.baseline import make_baseline
+from harness.replay.pages import make_baseline
 from harness.runs import program
 from harness.search import findings
 from harness.search.shrink import shrink_run
