@@ -132,7 +132,6 @@ def _option(
 
 
 def _made(request: type[msgspec.Struct], given: list[tuple[Option, Any]]) -> msgspec.Struct:
-    """Return the request of the options that were given."""
     values: dict[type, dict[str, Any]] = {}
     for option, value in given:
         if is_given(value):

@@ -43,7 +43,6 @@ def first_value(process: int) -> int:
 
 
 def process_of(value: int) -> int:
-    """Return the process that wrote `value`."""
     return value // VALUES_PER_PROCESS
 
 
@@ -214,7 +213,6 @@ class SendPlan:
         return min(self._batch_most, round(size))
 
     def partition(self) -> str:
-        """Return the partition of the next send."""
         if self._weights is not None:
             return self._rng.choices(self._partitions, self._weights)[0]
         if not self._round:

@@ -271,7 +271,6 @@ class Model:
         return state
 
     def _noting(self, steps: list[NodeStep], make: Callable[..., Stepped], *what: Any) -> Stepped:
-        """Make a step, and add it to the list of steps."""
         self._seen = lambda at, node, event: steps.append(NodeStep(at, node, event))
         try:
             state, violation = make(*what)

@@ -104,7 +104,6 @@ class _LowestDraw:
     """Jitter that always draws the lowest number: lengths of waits do not matter."""
 
     def randint(self, low: int, high: int) -> int:
-        """Return the lowest number."""
         return low
 
 

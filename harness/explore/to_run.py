@@ -205,7 +205,6 @@ class _Path:
     # -- the files
 
     def files(self, name: str) -> RunFiles:
-        """Return the files of the run."""
         bounds, unread = self._model.bounds, list[str]()
         cluster = bounds.cluster()
         workload = Workload(clients=1, consumers=0, idempotent=bounds.retries > 0)

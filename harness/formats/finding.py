@@ -162,7 +162,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_finding(path: Path) -> bool:
-    """Return whether a folder is that of a finding."""
     return (path / RECORD).is_file() or (path / EXPLANATION).is_file()
 
 

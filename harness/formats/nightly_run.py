@@ -99,7 +99,6 @@ class RowRuns(msgspec.Struct, kw_only=True):
     missing: str = ""
 
     def add(self, verdict: str, lost: int, version: str) -> None:
-        """Count a run."""
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
         self.lost.append(lost)
         self.version = version

@@ -60,6 +60,9 @@ Jobs = Annotated[
 ]
 """The number of worker processes (see `worker_count`)."""
 Store = Annotated[Path, Meta(description="Folder for results.", extra=WRITABLE_FOLDER)]
+FindingsStore = Annotated[
+    Store, Meta(description="Folder for results; findings go to its findings/.")
+]
 Page = Annotated[
     Path | None, Meta(description="File for the table as Markdown.", extra=WRITABLE_FILE)
 ]

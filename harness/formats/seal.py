@@ -147,7 +147,6 @@ class _Chunk(NamedTuple):
 
 
 def _chunks(path: Path, chunk_bytes: int) -> Iterator[_Chunk]:
-    """Yield the chunks of a file."""
     chunk_bytes = max(chunk_bytes, _LEAST_CHUNK_BYTES)
     with open_file(path) as file:
         while True:

@@ -62,7 +62,6 @@ class Night:
         self.add(Skipped(key=key, sentence=str(why)))
 
     def rows(self, kind: str) -> list[AnyRow]:
-        """Return the rows of a kind of work."""
         return [row for row in self.journal.rows if row.key.partition("/")[0] == kind]
 
     def open_numbers(self, kind: str, wanted: int) -> list[int]:

@@ -102,7 +102,6 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def table() -> list[SystemRow]:
-    """Return all rows."""
     return read_file(FILE, list[SystemRow])
 
 

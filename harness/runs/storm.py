@@ -58,7 +58,7 @@ class Storm:
         self._clients = clients
         self._injector = injector
         self._progress = progress or ProgressDisplay()
-        self._interrupts = interrupts or Interrupts()
+        self._interrupts = interrupts
         self._is_real = pace is None
         self._pace = RealPace() if pace is None else pace
         self._next_step_ms: int | None = 0
@@ -66,6 +66,10 @@ class Storm:
         self._started_again: set[str] = set()
         self.waited_for = ""
         self.is_complete = False
+
+    @property
+    def _asked_to_stop(self) -> bool:
+        return self._interrupts is not None and self._interrupts.asked
 
     def phases(self) -> tuple[Callable[[], None], ...]:
         return (self.run_storm, self.heal, self.recover, self.stop_writing, self.read_everything)
@@ -80,8 +84,8 @@ class Storm:
         self._clients.go()
         # From the first step on the injector counts events.
         self._next_step_ms = self._injector.step(0)
-        self._until(lambda: self._interrupts.asked or self._played(), duration_s, faults=True)
-        self.is_complete = not self._interrupts.asked
+        self._until(lambda: self._asked_to_stop or self._played(), duration_s, faults=True)
+        self.is_complete = not self._asked_to_stop
 
     def _played(self) -> bool:
         """Return whether a scripted storm is over: nothing waits, no client is at work."""
@@ -108,7 +112,7 @@ class Storm:
         """Keep writing for a minimum time, until every partition has acknowledged a write and has
         all replicas in sync; if clients cannot write, only until the latter."""
         limit_s = self._info.recovery_limit_ms / 1000
-        if not self._info.phases.heal_us or self._interrupts.asked:
+        if not self._info.phases.heal_us or self._asked_to_stop:
             self.is_complete = False
             return
         self._progress.phase("recovery", limit_s)
@@ -125,7 +129,7 @@ class Storm:
             acked = self._clients.status.progress.keys() >= wanted
             return long_enough and acked and self._info.phases.in_sync_us > 0
 
-        self._until(lambda: recovered() or self._interrupts.asked, limit_s)
+        self._until(lambda: recovered() or self._asked_to_stop, limit_s)
         if not recovered():
             self.waited_for = self._not_recovered(healed, wanted)
         self.is_complete = self.is_complete and not self._was_cut_short(recovered)
@@ -150,7 +154,7 @@ class Storm:
 
     def _was_cut_short(self, is_over: Callable[[], bool]) -> bool:
         """Return whether an interrupt ended a phase before its time."""
-        return self._interrupts.asked and not is_over()
+        return self._asked_to_stop and not is_over()
 
     def _all_in_sync(self, healed: Mapping[str, int]) -> bool:
         """Return whether each partition's ISR has all replicas, or the system has none and all are

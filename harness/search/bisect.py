@@ -29,7 +29,6 @@ class Bisection:
         self._joint: Floats = np.tile(rates / rates.sum() / size, (size, 1))
 
     def observe(self, version: int, failed: bool) -> None:
-        """Take in a run on a version."""
         first_bad = np.arange(self.size)[:, None]
         bad = _RATES if failed else 1 - _RATES
         likelihood = np.where(version >= first_bad, bad, 0.0 if failed else 1.0)

@@ -143,7 +143,6 @@ class _JobProcess:
         self.until_s = math.inf
 
     def begin(self, job: Job, longest_s: float) -> None:
-        """Give a job to the pool."""
         self.job, self.jobs = job, self.jobs + 1
         self.began_s = time.monotonic()
         self.until_s = self.began_s + longest_s
@@ -151,7 +150,6 @@ class _JobProcess:
             self.pipe.send(job)
 
     def end(self) -> None:
-        """Kill the process."""
         self.child.kill()
         self.child.join(REAP_S)
         self.pipe.close()

@@ -13,6 +13,7 @@ from harness.formats.options import (
     Budget,
     Bugs,
     Consumers,
+    FindingsStore,
     Jobs,
     Json,
     OnlyBugs,
@@ -107,9 +108,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
             extra=SIMULATED,
         ),
     ] = None
-    store: Annotated[
-        Store, Meta(description="Folder for results; findings go to its findings/.")
-    ] = Path("store")
+    store: FindingsStore = Path("store")
     quiet: Quiet = False
     json: Json = False
 
@@ -190,9 +189,7 @@ class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
     system: SystemOfFolder = None
     settings: SystemSettings = {}
     budget_s: Budget = 900.0
-    store: Annotated[
-        Store, Meta(description="Folder for results; findings go to its findings/.")
-    ] = Path("store")
+    store: FindingsStore = Path("store")
     quiet: Quiet = False
 
 

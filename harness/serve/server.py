@@ -46,7 +46,6 @@ class StoreServer:
 
     @property
     def port(self) -> int:
-        """The port on which the server listens."""
         return int(self._socket.getsockname()[1])
 
     @property

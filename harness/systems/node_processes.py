@@ -57,7 +57,6 @@ class NodeProcess:
         self.signal(signal.SIGKILL)
 
     def pids(self) -> list[int]:
-        """Return all processes that belong to this one, itself included."""
         return [self.pid]
 
     def has(self, pid: int) -> bool:
@@ -165,7 +164,6 @@ class NodeProcesses(Generic[Running]):
         return self._running[node].pid if node in self._running else None
 
     def pids(self, node: str) -> list[int]:
-        """Return all processes of a node that is up."""
         return self._running[node].pids() if node in self._running else []
 
     def start(self, node: str) -> None:
@@ -231,7 +229,6 @@ class NodeProcesses(Generic[Running]):
         self._bury(node, "hung" if code is None else "stop")
 
     def close(self) -> None:
-        """Kill all processes."""
         self.kill_all()
 
     def notice_end(self, node: str) -> None:

@@ -206,7 +206,6 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
     def _start_clients(
         self, main: Callable[..., None], config: type[ClientsConfig], **more: Any
     ) -> RemoteClients:
-        """Start the process of the clients, which does `main`."""
         made = config(
             factory=self.factory,
             history=str(self._path / "history.jsonl"),

@@ -46,7 +46,6 @@ def is_a_place(name: str) -> bool:
 
 
 def _place_of(name: str) -> str:
-    """Return the place of the object of this name."""
     for module in pkgutil.iter_modules(systems.__path__):
         if module.name == name and name not in _NO_SYSTEMS:
             return f"{systems.__name__}.{name}" + (".system:SYSTEM" if module.ispkg else ":")

@@ -51,7 +51,6 @@ class DeterminismJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _digest(schedule: Schedule) -> tuple[Schedule, str]:
-    """Return a schedule with the digest of its run."""
     try:
         run = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
     except FloodmarkError as error:

@@ -191,7 +191,6 @@ class Catalogue:
         return result.found or result.budget_s >= self._request.search_s
 
     def _begin(self, one: _OpenSearch) -> None:
-        """Open a search, with its journal."""
         request, entry, limit_s = self._request, one.entry, self._request.search_s
         budget = Budget(seconds=limit_s, until_failure=True, finish_s=FINISH_SHARE * limit_s)
         if entry.holds:

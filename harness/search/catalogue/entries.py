@@ -48,7 +48,6 @@ class Entry:
         return f"{self._protocol} {version}".rstrip()
 
     def shows(self, finding: Finding) -> bool:
-        """Return whether a finding is of this entry."""
         return True
 
     def settles(self, finding: Finding) -> bool:

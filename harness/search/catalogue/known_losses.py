@@ -42,7 +42,6 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
     safe: dict[str, str] | None = None
 
     def is_found(self, finding: Finding) -> bool:
-        """Return whether a finding shows this loss."""
         lost = finding.property == self.breaks and finding.disks >= self.lost_disks
         lost = lost and (not self.anomalies or finding.anomaly in self.anomalies)
         lost = lost and not is_undelivered(finding.property, finding.anomaly)

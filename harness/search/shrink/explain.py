@@ -73,7 +73,6 @@ def write(explanation: Explanation, file: Path) -> None:
 
 
 def as_lines(explanation: Explanation) -> Iterator[str]:
-    """Yield an explanation as lines for a terminal."""
     yield explanation.sentence
     for s in explanation.sentences:
         mark = "!" if s.rule else ">" if s.breaks else " "

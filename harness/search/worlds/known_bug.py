@@ -33,7 +33,6 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, target: SearchTarget) -> BugSubject:
-        """Return the subject of a target."""
         return cls(protocol=target.protocol, bugs=target.bugs, faults=target.faults, target=target)
 
     @property

@@ -131,7 +131,6 @@ class Failure:
 
     @property
     def sentence(self) -> str:
-        """A sentence on the failure."""
         if self._about and self.first.message:
             return f"invalid: {self.first.message}"
         return self._result.sentence

@@ -75,7 +75,6 @@ class StormSubject(Setup, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name of the system."""
         return self.system
 
     @property

@@ -155,7 +155,6 @@ class ClientProgram(Adapter):
         return made
 
     async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
-        """Make a partition by a program of its own."""
         connection = await self.connect("creator", nodes)
         try:
             await connection.ask("create", key=partition, copies=copies)
@@ -163,7 +162,6 @@ class ClientProgram(Adapter):
             await connection.aclose()
 
     async def send(self, connection: Conversation, record: Record) -> int | None:
-        """Append one record."""
         answer = await connection.ask(
             "send",
             key=record.partition,

@@ -367,7 +367,6 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             self._links.close()
 
     def _node(self, name: str, ports: Iterator[int]) -> Node:
-        """Return a node with its next ports."""
         adapter = self._adapter
         listens = {role: next(ports) for role in (*adapter.listens, *adapter.probed)}
         others = {role: next(ports) for role in adapter.listens if self._form == PROXY_LINKS}

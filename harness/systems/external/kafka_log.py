@@ -57,7 +57,6 @@ def _below(end: int, files: Sequence[Path]) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield all records of a file."""
     data, at = file.read_bytes(), 0
     while at < len(data):
         try:

@@ -78,7 +78,6 @@ class MemberChanges:
         return node in self.members
 
     def has_left(self, node: str) -> bool:
-        """Return whether a node was a member before."""
         return node in self._left and node not in self.members
 
     def may_run(self, node: str) -> bool:

@@ -132,7 +132,6 @@ class PostgresNode:
         return int(told.partition("TimeLineID:")[2].split()[0])
 
     def call(self, program: str, *words: str | Path) -> bool:
-        """Return whether a program succeeds."""
         return subprocess.call([self.programs / program, *words]) == 0
 
 

@@ -43,7 +43,6 @@ class PostgresSession:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
         self._file.close()
         self._socket.close()
 

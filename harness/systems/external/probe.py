@@ -60,7 +60,6 @@ class Probe:
         """Return whether an answer named a node that is in sync."""
 
     def start(self) -> None:
-        """Start the threads."""
         for name in [name for name, node in self._nodes.items() if not node.is_voter]:
             asks = [self._probe] * self._adapter.probes()
             asks += [self._ask_ready] * self._adapter.tells_ready()

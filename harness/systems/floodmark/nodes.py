@@ -106,7 +106,6 @@ class ProcessOrders:
         return self._reached
 
     def close(self) -> None:
-        """Close the channel."""
         self._pipe.close()
 
     def _read(self, patience_s: float) -> bool:

@@ -33,7 +33,6 @@ class TraceTail:
         return events
 
     def close(self) -> None:
-        """Close the files."""
         while self._open:
             os.close(self._open.popitem()[1])
 
