@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from harness.search.worlds.real import StormSubject
-from tests.support.command import exit_code
 from tests.support.kept_findings import kept_finding
-from tests.support.running_harness import lines, problems, ran, told
+from tests.support.running_harness import LONGEST_S, command, lines, problems, ran, told
 
 pytestmark = pytest.mark.integration
 
@@ -120,26 +119,28 @@ def test_an_empty_log_is_read_to_its_end(system: str, tmp_path: Path) -> None:
         pytest.param("redis_streams", marks=[pytest.mark.nightly, pytest.mark.needs("redis")]),
     ],
 )
-def test_a_finding_works_from_its_folder(
-    system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finding_works_from_its_folder(system: str, tmp_path: Path) -> None:
     """A run that holds is taken for one that failed: only how it is repeated is examined."""
     schedule = of_leader({"what": "kill", "at_ms": 500, "for_ms": 500}, folder=tmp_path)
     text = (tmp_path / schedule).read_text().replace("100000", "1500")
     (tmp_path / schedule).write_text(text)
     store = tmp_path / "store"
+
+    def ended(words: str) -> tuple[int, str]:
+        """Run a command in a process of its own: links of the kernel replace it by another."""
+        started = command(tmp_path, *words.split())
+        out, err = started.communicate(timeout=LONGEST_S)
+        assert err == "", (words, out)
+        return started.returncode, out.strip()
+
     given = f"--store {store} --quiet"
-    exit_code(f"run --system {system} --schedule {tmp_path / schedule} {given}".split())
+    ended(f"run --system {system} --schedule {schedule} {given}")
     (run,) = [file.parent for file in store.glob("*/*T*/run.json")]
     finding = kept_finding(StormSubject(system=system), run)
-    capsys.readouterr()
-    for command in (f"replay --keep {store}", f"run --json --store {store} --schedule"):
-        exit_code(f"{command} {finding} --quiet".split())
-        assert capsys.readouterr().err == ""
-    assert exit_code(f"shrink {finding} {given} --budget 5s".split()) in (0, 1)
-    assert capsys.readouterr().err == ""
+    for repeat in (f"replay --keep {store}", f"run --json --store {store} --schedule"):
+        ended(f"{repeat} {finding} --quiet")
+    assert ended(f"shrink {finding} {given} --budget 5s")[0] in (0, 1)
     made = [json.loads(file.read_bytes()) for file in store.glob("*/*T*/run.json")]
     assert len(made) >= 3
     assert {info["system"]["name"] for info in made} == {system}
-    assert exit_code(["report", str(finding)]) == 0
-    assert capsys.readouterr().out.strip() == str(run / "report.html")
+    assert ended(f"report {finding}") == (0, str(run / "report.html"))
