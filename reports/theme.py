@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
@@ -66,17 +65,12 @@ def colours(scheme: Scheme = "light") -> dict[str, str]:
     return found
 
 
-def _source(name: str) -> tuple[str, str, Callable[[], bool]]:
-    """Return a template's text, for Jinja; an absolute name is a file elsewhere."""
-    file = TEMPLATES / name
-    return file.read_text("utf-8"), str(file), lambda: True
-
-
 @lru_cache(maxsize=4)
 def template(name: str) -> jinja2.Template:
-    """Return a template of `templates/`, which escapes all values and refuses unknown names."""
+    """Return a template of `templates/`, or by an absolute name one of elsewhere. It escapes all
+    values and refuses unknown names."""
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_source),
+        loader=jinja2.FunctionLoader(asset),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -248,13 +248,6 @@ def _record(value: int, epoch: int) -> str:
     return f"value {show_value(value)}" + (f" of epoch {epoch}" if epoch >= 0 else "")
 
 
-def _settled(group: Group) -> bool:
-    """Return whether all final logs are there, and the replicas had had the time to converge."""
-    phases = group.meta.phases
-    due = phases.heal_us > 0 and phases.end_us >= group.meta.convergence_due_us
-    return group.logs_complete and due
-
-
 @AGREEING.finds("divergent-tail")
 def divergent_tail(group: Group) -> Iterator[Cases]:
     """Find `divergent-tail`: the complete logs of the replicas differ above the HW although the
@@ -265,7 +258,9 @@ def divergent_tail(group: Group) -> Iterator[Cases]:
 
 def _tails(group: Group) -> list[_Conflicts]:
     """Return how the complete logs of replicas differ that had the time to converge."""
-    if not _settled(group):
+    phases = group.meta.phases
+    due = phases.heal_us > 0 and phases.end_us >= group.meta.convergence_due_us
+    if not (group.logs_complete and due):
         return []
     logs, heads, nothing = group.of(Batches), group.replica_heads, np.zeros(0, np.int64)
     held = by_node(logs.node, heads, heads.complete) == 1

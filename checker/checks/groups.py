@@ -48,8 +48,8 @@ def deliveries(group: Group) -> Found:
     known, unknown = evidence(group), ""
     for name, view in group.memo(_of_partition):
         yield Examined(len(view.delivered))
-        yield from _cases(group, name, view, _of_messages(view))
-        yield from _cases(group, name, view, order.first_order(view))
+        for find in _OF_VIEW:
+            yield from _cases(group, name, view, find(view))
         yield from _cases(group, name, view, order.owner_order(view, known))
         if (view.delivered.offset < 0).any() and len(known.shared_values):
             unknown = f"values of {group.partition} were sent twice, and deliveries state no offset"
@@ -62,22 +62,17 @@ def deliveries(group: Group) -> Found:
             yield Examined(1)
             if view.quiet:
                 yield from _cases(group, name, view, reached.undelivered(view, known))
-                yield from _cases(group, name, view, _not_again(view, group))
+                if view.promise.kind == "acks":
+                    yield from _cases(group, name, view, reached.not_redelivered(view, known))
             else:
                 unknown = unknown or _not_quiet(name, group)
     yield Unknown(unknown)
 
 
-def _of_messages(view: GroupView) -> Iterator[Case]:
-    yield from again.acked_redelivered(view)
-    yield from again.over_delivered(view)
-    yield from again.delivery_count(view)
-    yield from again.early_redelivery(view)
-
-
-def _not_again(view: GroupView, group: Group) -> Iterator[Case]:
-    if view.promise.kind == "acks":
-        yield from reached.not_redelivered(view, evidence(group))
+_OF_VIEW = (
+    *(again.acked_redelivered, again.over_delivered, again.delivery_count),
+    *(again.early_redelivery, order.first_order),
+)
 
 
 def _not_quiet(name: str, group: Group) -> str:

@@ -455,7 +455,9 @@ def _denied(known: Evidence, group: Group, values: I64, first: I64) -> Mask:
         return np.zeros(len(values), dtype=bool)
     finals = positions(known)
     finals = finals.take(finals.final)
-    gap, again = finals.gap, np.isin(values, _returned_by_finals(known))
+    known_values = known.values_read
+    by_finals = known_values.value[(known_values.flags & READ_FINAL) != 0]
+    gap, again = finals.gap, np.isin(values, by_finals)
     if again.all() and not len(gap):
         return ~again
     read_us = _read_since(known, values)
@@ -471,12 +473,6 @@ def _denied(known: Evidence, group: Group, values: I64, first: I64) -> Mask:
     behind = latest_over(first, stated.ended, np.full(len(stated), NEVER), stated.t0) >= read_us
     behind &= ~again & (first >= end) & (find(known.logged_values, values) < 0)
     return passed | behind
-
-
-def _returned_by_finals(known: Evidence) -> I64:
-    values = known.values_read
-    found: I64 = values.value[(values.flags & READ_FINAL) != 0]
-    return found
 
 
 def _read_since(known: Evidence, values: I64) -> I64:

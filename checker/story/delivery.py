@@ -63,7 +63,9 @@ def told(
     steps += [(s, False) for s in _departures(known, holders, wrong_us)]
     cited = {w.op for w in finding.witnesses}
     moves = list(_moves(known))
-    steps += [(_position_step(op, known.partition), not _about(op, cited)) for op in moves]
+    for op in moves:
+        about = op.said.op in cited or op.said.f == "assign"
+        steps.append((_position_step(op, known.partition), not about))
     told_of = {op.said.op for op in moves} | {h.op.said.op for h in handled}
     others = [op for op in known.of_group if op.said.op in cited - told_of]
     steps += [(_other_step(op, known.partition), False) for op in others]
@@ -152,10 +154,6 @@ def _position_step(op: MemberOp, partition: str) -> StoryStep:
         case _:
             text = f"{said.member or said.client} is told that the group is at {where}{epoch}."
     return StoryStep(t_us=said.t_us, text=text, kind=said.f, node=said.member)
-
-
-def _about(op: MemberOp, cited: set[int]) -> bool:
-    return op.said.op in cited or op.said.f == "assign"
 
 
 def _shown_us(known: PartitionEvidence, finding: Anomaly, handled: Iterable[Handling]) -> int:

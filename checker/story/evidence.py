@@ -221,19 +221,17 @@ def read(folder: Path, partition: str) -> PartitionEvidence:
     return of(
         partition,
         meta,
-        events=_trace(probes or sorted((folder / "trace").glob("*.jsonl")), partition),
+        events=(
+            line
+            for file in probes or sorted((folder / "trace").glob("*.jsonl"))
+            for line in readable_lines(file, dict[str, Any], (*needle, b'"started"', b'"broker"'))
+        ),
         faults=readable_lines(folder / "faults.jsonl", FaultLine),
         exits=readable_lines(folder / "exits.jsonl", Exit),
         ops=ops_in(history, (*needle, *_DEPARTED)) if history is not None and with_history else (),
         logs={} if meta.is_undeclared("logs") else _logs(folder, needle),
         traced=traced,
     )
-
-
-def _trace(files: Iterable[Path], partition: str) -> Iterator[dict[str, Any]]:
-    needles = (partition.encode(), b'"started"', b'"broker"')
-    for file in files:
-        yield from readable_lines(file, dict[str, Any], needles)
 
 
 def _logs(folder: Path, needles: tuple[bytes, ...]) -> dict[str, list[LogRun]]:

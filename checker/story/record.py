@@ -140,7 +140,9 @@ class RecordLife:
             case trace.ROLE:
                 self._role(e)
             case trace.PARTITION:
-                self._elected(e)
+                before, self._decided = self._decided, (e.leader, e.isr)
+                if self.first_us >= 0 and before != self._decided:
+                    self._say(e, minor=before[0] == e.leader)
 
     @property
     def holders(self) -> list[str]:
@@ -278,8 +280,3 @@ class RecordLife:
             f", {'without' if lacks else 'with'} the record",
             breaks=wrong if lacks and self._required else "",
         )
-
-    def _elected(self, e: Event) -> None:
-        before, self._decided = self._decided, (e.leader, e.isr)
-        if self.first_us >= 0 and before != self._decided:
-            self._say(e, minor=before[0] == e.leader)
