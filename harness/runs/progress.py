@@ -93,46 +93,42 @@ class Progress(ProgressDisplay):
             self._console.print(Text(plain(line)))
 
     def show(self, moment: ProgressState) -> None:
-        """Update the line; without a terminal, print a line every `PLAIN_EVERY_S` seconds."""
-        now_s = time.monotonic()
-        self._rate.add(now_s, moment.acked)
-        if self._live is not None:
-            self._show(self._line(now_s, moment))
-        elif now_s - self._printed_s >= PLAIN_EVERY_S:
-            self._printed_s = now_s
-            self.note(self._line(now_s, moment).plain)
-
-    def tell(self, words: str) -> None:
-        """Update the line with `words` instead of a ProgressState, in the same way as `show`."""
-        now_s = time.monotonic()
-        if self._live is not None:
-            elapsed = f"{now_s - self._began_s:4.1f}"
-            limit = f"/{self._limit_s:g}" if self._limit_s else ""
-            self._show(Text(plain(f"{self._phase} {elapsed}{limit} s  {words}")))
-        elif now_s - self._printed_s >= PLAIN_EVERY_S:
-            self._printed_s = now_s
-            self.note(f"{self._phase}: {words}")
-
-    def _asked(self) -> Text:
-        assert self._state is not None
-        elapsed_s = time.monotonic() - self._began_s
-        return Text(plain(f"{self._phase} {elapsed_s:4.1f} s  {self._state()}"))
-
-    def _show(self, text: Text) -> None:
-        assert self._live is not None
-        self._live.update(text, refresh=True)
-
-    def _line(self, now_s: float, moment: ProgressState) -> Text:
-        elapsed = f"{now_s - self._began_s:4.1f}"
-        limit = f"/{self._limit_s:g}" if self._limit_s else ""
-        text = Text(f"{self._phase} {elapsed}{limit} s", no_wrap=True, overflow="ellipsis")
-        text.append(f"  {moment.acked} acked ({self._rate.per_s:.0f}/s)", "green")
+        self._rate.add(time.monotonic(), moment.acked)
+        text = Text()
+        text.append(f"{moment.acked} acked ({self._rate.per_s:.0f}/s)", "green")
         if moment.unknown or moment.failed:
             text.append(f"  {moment.unknown} unknown, {moment.failed} failed", "yellow")
         text.append(f"  leaders {plain(leaders_in_words(moment.leaders))}")
         if moment.faults:
             text.append(f"  faults: {plain(', '.join(moment.faults))}", "red")
-        return text
+        self._update(text)
+
+    def tell(self, words: str) -> None:
+        """Show `words` on the line."""
+        self._update(Text(plain(words)))
+
+    def _asked(self) -> Text:
+        assert self._state is not None
+        return self._line(Text(plain(self._state())))
+
+    def _update(self, text: Text) -> None:
+        """Update the line; without a terminal, print a line every `PLAIN_EVERY_S` seconds."""
+        if self._live is not None:
+            self._show(self._line(text))
+        elif time.monotonic() - self._printed_s >= PLAIN_EVERY_S:
+            self._printed_s = time.monotonic()
+            self.note(self._line(text).plain)
+
+    def _show(self, text: Text) -> None:
+        assert self._live is not None
+        self._live.update(text, refresh=True)
+
+    def _line(self, text: Text) -> Text:
+        elapsed = f"{time.monotonic() - self._began_s:4.1f}"
+        limit = f"/{self._limit_s:g}" if self._limit_s else ""
+        heading = plain(f"{self._phase} {elapsed}{limit} s  ")
+        line = Text(heading, no_wrap=True, overflow="ellipsis")
+        return line.append_text(text)
 
 
 class _Rate:

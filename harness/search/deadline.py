@@ -14,9 +14,9 @@ def never() -> bool:
     return False
 
 
-def after(seconds: float, clock_s: Callable[[], float] = time.monotonic) -> Stop:
+def after(seconds: float) -> Stop:
     """Return a `Stop` that returns True from `seconds` from now on; 0 means no limit."""
     if not seconds:
         return never
-    end_s = clock_s() + seconds
-    return lambda: clock_s() >= end_s
+    end_s = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end_s
