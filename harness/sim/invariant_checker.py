@@ -52,7 +52,10 @@ PROPERTY_OF: Final = {
     "committed-on-majority": AGREEMENT,
     "commits-own-term-first": AGREEMENT,
     "producers-as-in-log": OFFSETS,
+    "producers-in-order": OFFSETS,
     "equal-logs": AGREEMENT,
+    "moves-keep-copies": LOG,
+    "longest-leads": AGREEMENT,
     "high-watermark-committed": AGREEMENT,
     "counted-is-there": AGREEMENT,
     "traced-is-synced": AGREEMENT,
@@ -74,7 +77,10 @@ INTERNAL_INVARIANTS: Final = frozenset(
         "equal-logs",
         "high-watermark-committed",
         "log-as-on-disk",
+        "longest-leads",
+        "moves-keep-copies",
         "producers-as-in-log",
+        "producers-in-order",
         "quorum-superset",
         "traced-is-synced",
         "valid-isr-and-elr",
@@ -172,6 +178,7 @@ class InvariantChecker:
         self.durable_acks = promise.durable_acks and promise.acks == _ALL
         self._broker = broker
         self._by_controller = protocol.leader_by is LeaderBy.CONTROLLER
+        self._keeps_eligible = protocol.elr
         self._now = now
         self._found = found
         self._partitions: dict[str, _WatchedPartition] = {}
@@ -185,6 +192,7 @@ class InvariantChecker:
             trace.DELETED: self._on_deleted,
             trace.PARTITION: self._on_partition,
             trace.ISR: self._on_isr,
+            trace.PROPOSED: self._on_isr,
             trace.ACK: self._on_ack,
             trace.VOTE: self._on_vote,
         }
@@ -247,6 +255,11 @@ class InvariantChecker:
         log up to there; 0 and "" if there is none, or if committed records may be lost."""
         p = self._of(partition)
         return (p.hw, p.prefix[p.hw]) if p.hw else (0, "")
+
+    def differs(self, partition: str, end: int, chain: str) -> bool:
+        """Return whether another prefix than the one that ends there is committed."""
+        p = self._of(partition)
+        return 0 < end <= p.hw and not p.unseen_ends and p.prefix.get(end) != chain
 
     # -- what is committed
 
@@ -475,6 +488,45 @@ class InvariantChecker:
         if self.committed_stays:
             self._candidates(partition, p)
         self._superset(partition, p)
+        if before is not None and self.committed_stays:
+            self._keeps_copies(before, event)
+
+    def _keeps_copies(self, before: TraceEvent, event: TraceEvent) -> None:
+        """Check that a move ends with as many copies as commit a record, where eligible leader
+        replicas are kept; and that of the replicas which may have lost data the longest leads."""
+        partition, elected = event["partition"], event["leader"]
+        least = min(event["min_isr"], len(event["replicas"]))
+        gone = set(before["replicas"]) - set(event["replicas"])
+        ends = gone and gone <= set(before["removing"])
+        if self._keeps_eligible and ends and len({*event["isr"], *event["elr"]}) < least:
+            self.violated(
+                "moves-keep-copies",
+                partition,
+                f"a move of {partition} ended with ISR {_names(event['isr'])}, and {least} are to "
+                f"have what is committed",
+                [_witness("partition", event)],
+            )
+        if not elected or before["leader"] or before["isr"] or before["elr"]:
+            return
+        known = {name: self._end(name, partition) for name in before["last_known_elr"]}
+        longest = max((end for end in known.values() if end is not None), default=(-1, 0))
+        end = known.get(elected)
+        if end is not None and end < longest and not event["unclean"]:
+            self.violated(
+                "longest-leads",
+                partition,
+                f"{elected} was elected leader of {partition}, and another log is longer",
+                [_witness("partition", event)],
+            )
+
+    def _end(self, name: str, partition: str) -> tuple[int, int] | None:
+        """Return epoch and end of the log of a running, registered replica; None for others."""
+        broker = self._broker(name)
+        r = None if broker is None else broker.replicas.get(partition)
+        if broker is None or r is None or r.log.damage is not None:
+            return None
+        registered = broker.ctx.broker_epoch == self._registered.get(name)
+        return (r.log.last_epoch, r.leo) if registered else None
 
     def _clean_election(self, before: TraceEvent, event: TraceEvent) -> None:
         """Check that the elected replica is in the ISR or ELR, or in the last known ELR if both are

@@ -56,11 +56,13 @@ class MajorityInvariant:
             return
         r = quorum.r
         leads = r.role == "leader" and r.leader_epoch == event["leader_epoch"]
-        if leads and event["hw"] <= r.leso and not r.protocol.counts_old_terms:
+        last = event["hw"] - 1
+        old = r.log.start <= last < r.leo and 0 <= r.log.epoch_at(last) < r.leader_epoch
+        if leads and old and not r.protocol.counts_old_terms:
             self._checker.violated(
                 "commits-own-term-first",
                 partition,
-                f"{node} leads {partition} in term {r.leader_epoch} from {r.leso} on, and counted "
+                f"{node} leads {partition} in term {r.leader_epoch}, and counted "
                 f"what is below {event['hw']} as committed before a record of that term",
                 [
                     Witness(what="leader", node=node, offset=r.leso, epoch=r.leader_epoch),

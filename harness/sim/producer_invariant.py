@@ -31,19 +31,28 @@ _Batch = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class _Expected:
-    """The producers in the log of one `replica` object (a restart loads another), up to `end`."""
+    """The producers in the log of one `replica` object (a restart loads another), up to `end`.
+    `skipped`: a batch does not follow the last one of its producer."""
 
     replica: Replica
     end: int = 0
     last: dict[int, tuple[_Batch, ...]] = field(default_factory=dict)
+    skipped: bool = False
 
     def note(self, produced: Produced, base: int, end: int) -> None:
-        """Note that the log has one more batch."""
+        """Note that the log has one more batch, and whether it follows the producer's last one."""
         known = self.last.get(produced.producer, ())
-        if known and known[-1][0] != produced.epoch:
-            known = ()
+        follows = produced.sequence == 0
+        if known:
+            epoch, sequence, begin, upto = known[-1]
+            follows = follows and epoch < produced.epoch
+            if epoch == produced.epoch:
+                follows = produced.sequence == sequence + upto - begin
+            else:
+                known = ()
         batch = (produced.epoch, produced.sequence, base, end)
         self.last[produced.producer] = (*known, batch)[-WINDOW:]
+        self.skipped = self.skipped or not follows
 
 
 class ProducerInvariant:
@@ -70,6 +79,10 @@ class ProducerInvariant:
         if rebuilds or known is None or known.replica is not r:
             known = self._expected[node, partition] = _Expected(r)
         changed = _read(known, broker.ctx.storage, partition)
+        if known.skipped and r.log.start == 0 and self._checker.committed_stays:
+            what = f"{node} has a batch in {partition} that does not follow its producer's last one"
+            witness = Witness(what=TOO_MUCH, node=node, offset=r.leo, epoch=r.log.last_epoch)
+            self._checker.violated("producers-in-order", partition, what, [witness])
         for producer in known.last if rebuilds else changed:
             expected = known.last[producer]
             if r.producers.last(producer) != expected:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from checker.formats.verdict import Witness
 from harness.sim.disk import SimDisk
 from harness.sim.invariant_checker import InvariantChecker
+from node.core.batch import HEADER
 from node.core.broker import Broker
 from node.core.log import Log
 from node.core.quorum import Quorum
@@ -108,6 +109,10 @@ class StateInvariant:
     def _committed(self, node: str, r: Replica, event: TraceEvent) -> None:
         """Check that what lies below a follower's high watermark is committed."""
         hw, partition = event["hw"], r.partition
+        known = event["event"] == trace.ROLE and r.log.start < hw <= r.leo
+        if known and self._checker.differs(partition, *r.log.hash_at(hw)):
+            what = f"{node} has {hw} as its high watermark of {partition}, with other records below"
+            self._violated("high-watermark-committed", node, r, what)
         if event["role"] == "leader":
             self._hw[partition] = max(hw, self._hw.get(partition, 0))
         elif hw > self._hw.get(partition, 0):
@@ -205,11 +210,14 @@ class StateInvariant:
 
     def _reloaded(self, node: str, broker: Broker, r: Replica) -> None:
         """Check that a restart would load the log that this process has."""
-        log = r.log
-        found = Log(r.partition, broker.ctx.storage, durable=log.durable)
+        log, storage = r.log, broker.ctx.storage
+        found = Log(r.partition, storage, durable=log.durable)
         with_records = [(e, start) for e, start in log.cache.entries() if start < log.leo]
         here = log.leo, log.chain, with_records, list(log.produced())
-        if here != (found.leo, found.chain, found.cache.entries(), list(found.produced())):
+        loaded = found.leo, found.chain, found.cache.entries(), list(found.produced())
+        bases = [base for base, _ in log.places(log.start)]
+        stamps = [HEADER.unpack_from(storage.read(r.partition, base))[0] for base in bases]
+        if here != loaded or bases != stamps:
             what = f"{node} has another log of {r.partition} in memory than on its disk"
             self._violated("log-as-on-disk", node, r, what)
 
