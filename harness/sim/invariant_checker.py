@@ -488,7 +488,7 @@ class InvariantChecker:
         if self.committed_stays:
             self._candidates(partition, p)
         self._superset(partition, p)
-        if before is not None and self.committed_stays:
+        if before is not None and self.clean_elections:
             self._keeps_copies(before, event)
 
     def _keeps_copies(self, before: TraceEvent, event: TraceEvent) -> None:
@@ -509,9 +509,8 @@ class InvariantChecker:
         if not elected or before["leader"] or before["isr"] or before["elr"]:
             return
         known = {name: self._end(name, partition) for name in before["last_known_elr"]}
-        longest = max((end for end in known.values() if end is not None), default=(-1, 0))
         end = known.get(elected)
-        if end is not None and end < longest and not event["unclean"]:
+        if end is not None and any(other is not None and other > end for other in known.values()):
             self.violated(
                 "longest-leads",
                 partition,
