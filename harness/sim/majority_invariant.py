@@ -57,7 +57,7 @@ class MajorityInvariant:
         r = quorum.r
         leads = r.role == "leader" and r.leader_epoch == event["leader_epoch"]
         last = event["hw"] - 1
-        old = r.log.start <= last < r.leo and 0 <= r.log.epoch_at(last) < r.leader_epoch
+        old = r.log.start <= last < r.log.leo and 0 <= r.log.epoch_at(last) < r.leader_epoch
         if leads and old and not r.protocol.counts_old_terms:
             self._checker.violated(
                 "commits-own-term-first",

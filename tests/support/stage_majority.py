@@ -44,7 +44,7 @@ class MajorityStage:
             last_epoch=last_epoch,
             hash_at=hash_at,
             hashes=lambda above, upto: [(e, h) for e, h in ends.items() if above < e <= upto],
-            epoch_at=lambda offset: 1,
+            epoch_at=lambda offset: 1 + (offset >= leso),
         )
         r = SimpleNamespace(log=made, role="leader", leader_epoch=2, leso=leso, protocol=QUORUM)
         quorum = SimpleNamespace(voters=("v1", "v2", "v3"), is_voter=bool(is_voter), r=r)
