@@ -37,9 +37,6 @@ from node.formats.trace import METADATA_PARTITION, TraceEvent
 MAX_DEPTH: Final = 2
 """One added fault makes a replica lack a record, the next one makes it the leader."""
 _LEFT_OUT: Final = "quorum-superset"
-_DIFFERS: Final = "log-matching"
-_INVALID_RECORD: Final = "valid-isr-and-elr"
-"""A record of the controller that names no replica; what follows from it is another violation."""
 _TRIGGERS: Final = {
     trace.HW: ("node", "partition", "role"),
     trace.APPEND: ("node", "partition", "role"),
@@ -76,16 +73,10 @@ def judge_with_endings(
 
 def _endings(run: SimResult, known: frozenset[_Key]) -> Iterator[tuple[Schedule, _Key]]:
     """Return endings for a run's first two violations not in `known`, with their keys."""
-    hidden = [
-        b
-        for b in run.violations
-        if (b.invariant == _DIFFERS or (not b.visible and b.invariant != _INVALID_RECORD))
-        and _key(b) not in known
-    ]
+    hidden = [b for b in run.violations if b.invariant in _ENDINGS and _key(b) not in known]
     # An incomplete candidate is nearer to a loss than a replica that is not waited for.
     for violation in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
-        worse = _ENDINGS.get(violation.invariant, _leave_alone)
-        for candidate in worse(run, violation):
+        for candidate in _ENDINGS[violation.invariant](run, violation):
             if possible(candidate):
                 yield candidate, _key(violation)
 
@@ -276,8 +267,12 @@ _ENDINGS: Final = {
     "acknowledged-early": _lose_acknowledged,
     "commits-own-term-first": _elect_later_term,
     "producers-as-in-log": _lead_with_wrong_producers,
+    "candidate-completeness": _leave_alone,
+    "committed-on-majority": _leave_alone,
+    "log-matching": _leave_alone,
 }
-"""The function that yields endings for each invariant; for all others it is `_leave_alone`."""
+"""The function that yields endings for each invariant. Clients see what follows from any other one
+seldom, or by another violation."""
 
 
 def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> list[str]:
