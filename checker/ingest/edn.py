@@ -9,13 +9,13 @@ the next one.
 
 Almost all lines are one map of words, numbers, vectors and maps. Such a line is rewritten as JSON,
 by a template for all lines that differ in their numbers only, and decoded as that, which is several
-times faster (`PlainLine`).
+times faster.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -151,22 +151,6 @@ def _atom(token: str) -> Any:
     return token
 
 
-class PlainLine(NamedTuple):
-    """A plain line, as it is and as JSON."""
-
-    number: int
-    text: str
-    json: bytes
-
-    def forms(self) -> Iterator[tuple[int, Any]]:
-        """Yield its form, with its number; an exception if it cannot be read."""
-        try:
-            yield self.number, _json.decode(self.json)
-        except Unreadable:
-            # A number may have a form that JSON does not know.
-            yield from _forms(self.text, self.number)
-
-
 class _Template(NamedTuple):
     """JSON of a plain line: the text between its numbers, which stay in their order, and for each
     map with several numbers as keys the places of these."""
@@ -229,10 +213,12 @@ def _without_opening(text: str) -> str:
     return text.lstrip(" [(") if text.lstrip()[:1] in "[(" else text
 
 
-def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
+def read_forms(
+    lines: Iterable[Line], plain: Sequence[JsonReader[Any]] = (_json,)
+) -> Iterator[tuple[int, Any]]:
     """Yield the forms of a file, each with the number of the line on which it begins; for a plain
-    line a PlainLine, for a broken form an EdnError. The whole file may be one vector, as in
-    Jepsen's older histories."""
+    line what the first of the readers `plain` that understands it makes of it, for a broken form an
+    EdnError. The whole file may be one vector, as in Jepsen's older histories."""
     held: list[str] = []
     begun = size = wait = 0
     for number, data, _ in lines:
@@ -246,8 +232,9 @@ def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
             held.clear()
         if not held:
             begun, size, wait = number, 0, 0
-            if text.startswith("{") and (json := _plain_json(data)) is not None:
-                yield number, PlainLine(number, text, json)
+            json = _plain_json(data) if text.startswith("{") else None
+            if json is not None and (form := _decoded(json, plain)) is not None:
+                yield number, form
                 continue
             text = _without_opening(text)
         held.append(text)
@@ -267,6 +254,17 @@ def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
         held.clear()
     if held:
         yield from _forms("\n".join(held), begun)
+
+
+def _decoded(json: bytes, readers: Sequence[JsonReader[Any]]) -> Any:
+    """Return what the first reader that can makes of a plain line; None if it has a number in a
+    form that JSON does not know."""
+    for reader in readers:
+        try:
+            return reader.decode(json)
+        except Unreadable:
+            pass
+    return None
 
 
 def _forms(held: str, begun: int) -> Iterator[tuple[int, Any]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from checker.ingest.edn import PlainLine, read_forms
+from checker.ingest.edn import read_forms
 from checker.ingest.jepsen import NotAnOperation, PlainForm, Translator, UnknownKind
-from checker.ingest.lines import Block, Line, lines_of, readable_lines
+from checker.ingest.lines import Block, lines_of, readable_lines
 from checker.ingest.read_history import Reader, Strange
 from checker.ingest.source import Source, decoded, why
 from harness.formats.history import Op
@@ -16,8 +16,7 @@ from node.formats.json_input import JsonReader, Unreadable
 
 _json: Final = JsonReader(Any, keys_once=True)
 _plain: Final = JsonReader(PlainForm, keys_once=True)
-_plain_edn: Final = JsonReader(PlainForm)
-_AT_A_TIME: Final = 4096
+_plain_edn: Final = (JsonReader(PlainForm), JsonReader(Any))
 
 
 class JepsenReader(Reader):
@@ -74,7 +73,8 @@ def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
     """Yield the forms of a history with the numbers of their lines; for a form that cannot be read,
     an exception. Raises OSError."""
     if form == "edn":
-        yield from _edn_forms(line for block in blocks for line in lines_of(*block))
+        lines = (line for block in blocks for line in lines_of(*block))
+        yield from read_forms(lines, _plain_edn)
         return
     for block in blocks:
         for first, piece, entries in decoded(_plain, *block):
@@ -86,27 +86,3 @@ def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
                     yield line.number, _json.decode(line.data)
                 except Unreadable as error:
                     yield line.number, error
-
-
-def _edn_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
-    held: list[PlainLine] = []
-    for number, form in read_forms(lines):
-        if type(form) is PlainLine:
-            held.append(form)
-            if len(held) < _AT_A_TIME:
-                continue
-        yield from _plain_forms(held)
-        held.clear()
-        if type(form) is not PlainLine:
-            yield number, form
-    yield from _plain_forms(held)
-
-
-def _plain_forms(lines: Sequence[PlainLine]) -> Iterator[tuple[int, Any]]:
-    """Yield the forms of plain lines."""
-    text = b"".join(b"%b\n" % line.json for line in lines)
-    for first, _, entries in decoded(_plain_edn, 0, text):
-        if entries is None:
-            yield from lines[first].forms()
-        else:
-            yield from zip((line.number for line in lines[first:]), entries, strict=False)

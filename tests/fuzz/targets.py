@@ -141,7 +141,7 @@ def _schedule(data: bytes) -> None:
 _nothing: Final = JsonReader(bool)
 _CAREFUL: Final = (
     (),
-    ((read_jepsen, "_plain", _nothing), (read_jepsen, "_plain_edn", _nothing)),
+    ((read_jepsen, "_plain", _nothing), (read_jepsen, "_plain_edn", (edn._json,))),
     ((edn, "_plain_json", lambda _: None),),
 )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 I64 = npt.NDArray[np.int64]
 OK, INFO, FAIL = 0, 1, 2
 _SOON_US: Final = 5_000
-_RETIRED: Final = 1 << 33  # added to the process of a send of unknown outcome, its last one
+_RETIRED: Final = 1 << 33  # with its value the process of a send of unknown outcome
 _UNKNOWN_PROCESSES: Final = 900  # numbers of processes that only injected anomalies use
 
 
@@ -87,7 +87,7 @@ class Stretch:
     def forget(self) -> None:
         """Give the record's own send an unknown outcome, so the record need not be there."""
         self.sends.outcome[self.row] = INFO
-        self.sends.process[self.row] += _RETIRED
+        self.sends.process[self.row] = _RETIRED + self.sends.value[self.row]
         self.sends.stated[self.row] = -1
 
     def show(self, value: int, *, to_all: bool = True) -> None:
