@@ -15,6 +15,8 @@ from typing import Any, Final
 from checker.formats.story import Story
 
 PROBE_US: Final = 400_000
+ELECTION_US: Final = 5_000_000
+"""How long an election may go on although the leader that was killed is back."""
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -111,6 +113,14 @@ class SlowReading:
             found |= {node for node in beside if self.lacks_in_the_end(node)}
         return found
 
+    def said_late(self, suspects: set[str]) -> list[tuple[int, str]]:
+        """Return when suspects said that they lead for the first time, where the record was
+        already acknowledged beside another leader, or had been replaced within a probe before."""
+        acked, replaced = self.acked_us(), self.replaced_us()
+        beside = [(since, node) for node, since in self.leaders(acked).items()]
+        later = [(t, n) for t, n in self.taken_over(acked) if replaced is None or t > replaced]
+        return [(t, node) for t, node in (*beside, *later) if node in suspects]
+
     def ends(self, fault: dict[str, Any]) -> int:
         """Return when a fault was healed."""
         heals = [f for f in self.faults if f["action"] == "heal" and f["t_us"] >= fault["t_us"]]
@@ -118,22 +128,48 @@ class SlowReading:
         return min(own or [f["t_us"] for f in heals] or [1 << 62])
 
     def faults_for(self, node: str, t_us: int) -> set[int]:
-        """Return the faults that may have made a node lead at a moment: those in force on the node
-        that led before, or during which its process ended; if none, the last that had ended on the
-        node itself."""
-        said = [e for e in self.probes if e.get("role") == "leader" and e["t_us"] < t_us]
-        before = max(said, key=lambda e: e["t_us"], default=None)
+        """Return the faults that may have made a node lead at a moment: those in force on a node
+        that led before, or during which its process ended, or that ended it so shortly before that
+        an election may have been under way. If there are none, or if a node that led before had no
+        fault, also the last that had ended on the node itself."""
         begun = [f for f in self.faults if f["action"] == "inject" and f["t_us"] <= t_us]
         out = set[int]()
-        if before is not None:
-            ended = [x["t_us"] for x in self.exits if x["node"] == before["node"]]
-            ended = [t for t in ended if before["t_us"] <= t <= t_us]
-            for f in (f for f in begun if before["node"] in f["nodes"]):
-                inside = any(f["t_us"] <= t <= self.ends(f) for t in ended)
-                if self.ends(f) >= max(t_us, before["t_us"]) or inside:
-                    out.add(f["fault"])
-        own = [f for f in begun if node in f["nodes"] and self.ends(f) <= t_us]
-        return out or {f["fault"] for f in sorted(own, key=self.ends)[-1:]}
+        untouched = list[str]()
+        for before, since in self.led_before(t_us).items():
+            took = {
+                f["fault"]
+                for f in begun
+                if before in f["nodes"]
+                and (self.ends(f) >= max(t_us, since) or self.ended_in(f, before, since, t_us))
+            }
+            out |= took
+            untouched += [] if took else [before]
+        if not out or untouched:
+            own = [f for f in begun if node in f["nodes"] and self.ends(f) <= t_us]
+            out |= {f["fault"] for f in sorted(own, key=self.ends)[-1:]}
+            shortly = t_us - ELECTION_US
+            out |= {
+                f["fault"]
+                for f in begun
+                for before in untouched
+                if before in f["nodes"] and self.ended_in(f, before, shortly, t_us)
+            }
+        return out
+
+    def ended_in(self, fault: dict[str, Any], node: str, from_us: int, until_us: int) -> bool:
+        """Return whether the process of a node ended in a time, during a fault."""
+        ended = [x["t_us"] for x in self.exits if x["node"] == node]
+        until_us = min(until_us, self.ends(fault))
+        return any(max(from_us, fault["t_us"]) <= t <= until_us for t in ended)
+
+    def led_before(self, t_us: int) -> dict[str, int]:
+        """Return the nodes that led just before a moment, each with when it said so last: the last
+        one, and those that led beside it until then."""
+        said = [e for e in self.probes if e.get("role") == "leader" and e["t_us"] < t_us]
+        if not said:
+            return {}
+        last = max(said, key=lambda e: e["t_us"])
+        return {**self.leaders(last["t_us"]), last["node"]: last["t_us"]}
 
 
 def wrong_cause(folder: Path, told: Story) -> str:
@@ -141,16 +177,20 @@ def wrong_cause(folder: Path, told: Story) -> str:
     slow = SlowReading(folder, told.partition, told.offset, told.value)
     marked = [s for s in told.steps if s.breaks == "elected-without"]
     suspects = slow.suspects()
+    named = told.steps[told.led_by].fault if 0 <= told.led_by < len(told.steps) else None
     if not marked:
+        late = slow.said_late(suspects)
+        if named is not None and any(named in slow.faults_for(node, t) for t, node in late):
+            return ""
         return f"no leader without the record, though {sorted(suspects)} led" if suspects else ""
     (leader,) = marked
     if leader.node not in suspects:
         return f"{leader.node} is none of {sorted(suspects)}"
-    if not 0 <= told.led_by < len(told.steps):
+    if named is None:
         return "no fault is named"
-    fault, wanted = told.steps[told.led_by].fault, slow.faults_for(leader.node, leader.t_us)
-    if fault not in wanted:
-        return f"{leader.node} led by fault {fault}, not one of {sorted(wanted)}"
+    wanted = slow.faults_for(leader.node, leader.t_us)
+    if named not in wanted:
+        return f"{leader.node} led by fault {named}, not one of {sorted(wanted)}"
     cause, replaced = told.steps[told.cause], slow.replaced_us()
     if replaced is not None and cause.t_us > replaced:
         return f"the cause is {cause.t_us - replaced} us after another record was there"
