@@ -73,6 +73,7 @@ STORIES = {
         "sentence",
         *THIN,
     ),
+    "offsets": ("offsets", "retention"),
     "phantom": ("offsets",),
     "policy": ("verdict", "lost", "reads", "weakened", "sentence", "vanished"),
     "polls": ("order", "contents", "read_downsampling"),
