@@ -32,7 +32,8 @@ def test_failures_that_stay_show_what_stops_the_rest(tmp_path: Path) -> None:
 
 
 def test_invariants_show_inside_the_cluster_what_clients_seldom_see(tmp_path: Path) -> None:
-    found(["W19", "W23", "X17", "X21", "X24", "Y15", "Y16"], "mixed", tmp_path)
+    codes = ["W12", "W19", "W23", "X17", "X21", "X24", "Y02", "Y15", "Y16"]
+    found(codes, "mixed", tmp_path)
 
 
 def found(codes: list[str], engine: str, store: Path) -> None:
