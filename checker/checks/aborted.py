@@ -96,7 +96,6 @@ def aborted(group: Group) -> Iterator[Cases]:
 def _of_failed(
     known: Evidence, name: str, records: Records, rows: I64, writer: I64, count: int, allowed: str
 ) -> Cases:
-    """Return records that failed sends wrote."""
 
     def pair(row: int) -> Iterator[Witness]:
         if name == "aborted-read":

@@ -115,7 +115,6 @@ def report(own: str, meta: RunMeta, partition: str, found: Iterable[tuple[str, A
 
 
 def _anomaly(name: str, meta: RunMeta, partition: str, cases: Cases) -> Anomaly:
-    """Return cases as one anomaly, with the witnesses of the first few."""
     name = cases.name or name
     rows = cases.rows.tolist() if isinstance(cases.rows, np.ndarray) else cases.rows
     witnesses: list[Witness] = []

@@ -204,7 +204,6 @@ def _short_cycle(own: _Edges, musts: tuple[int, ...], new: frozenset[int]) -> _E
 
 
 def _of_class(graph: DependencyGraph, name: str, cycles: Sequence[_Edges], allowed: str) -> Cases:
-    """Return the cycles of one name, the shortest first."""
     first = cycles[0]
     data = np.flatnonzero(first.offset >= 0)
     touched = sorted({graph.partitions[p] for p in first.partition[data].tolist()})

@@ -142,7 +142,6 @@ def operation_missed(group: Group) -> Iterator[Cases]:
 
 
 def _why_missed(group: Group, lines: FaultLines, sent: SampledOps) -> str:
-    """Return why one fault does not count, "" if it does."""
     injected = np.flatnonzero(lines.action == FaultAction.INJECT)
     if not len(injected):
         return _why_not_injected(lines)
@@ -174,7 +173,6 @@ def _served(group: Group, nodes: str, at: int) -> bool:
 
 
 def _why_not_injected(lines: FaultLines) -> str:
-    """Return why a fault was not injected, as its lines say."""
     skipped = np.flatnonzero(np.isin(lines.action, (FaultAction.SKIPPED, FaultAction.MISSED)))
     if not len(skipped):
         return "was never reached"

@@ -168,7 +168,6 @@ def _views(group: Group) -> Views:
 
 
 def _cases(group: Group, name: str, view: GroupView, found: Iterable[Case]) -> Iterator[Cases]:
-    """Yield the cases of a group, each with its sentence."""
     where = "" if group.partition.startswith(GROUP_PREFIX) else f" in {group.partition}"
     for case in found:
         times = f"{case.times:,} cases, the first: " if case.times > 1 else ""

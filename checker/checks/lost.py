@@ -336,7 +336,6 @@ def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) 
 
 
 def _missing(group: Group, known: Evidence, missing: _Required, name: str, allowed: str) -> Cases:
-    """Return records that were never read, in the order of their offsets."""
 
     def shown(row: int) -> Iterator[Witness]:
         offset, value = int(missing.offset[row]), int(missing.value[row])
@@ -383,7 +382,6 @@ def _instead(known: Evidence, offset: int, value: int) -> list[Witness]:
 
 
 def _instead_text(witnesses: list[Witness]) -> str:
-    """Describe the other value at the offset."""
     for witness in witnesses:
         if witness.op >= 0 and "read" in witness.what:
             return f", but {op_name(witness)} read value {show_value(witness.value)} there"
@@ -506,7 +504,6 @@ def depends_on_every_read(group: Group) -> bool:
 
 
 def _of_vanished(group: Group, known: Evidence, gone: _Vanished) -> Cases:
-    """Return records that had been read."""
     return Cases(
         "{n:record} of {partition} vanished after being read: {a:op} read value {value:show} at "
         "offset {a.offset}, {a:when}, and later it was not there any more; {triage}",

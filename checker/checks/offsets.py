@@ -66,7 +66,6 @@ def inconsistent_offsets(group: Group) -> Iterator[Cases]:
 
 
 def _with_two_values(records: Records) -> I64:
-    """Return the offsets, in order, at which the records have two values."""
     starts = first_of(records.offset)
     lowest = np.minimum.reduceat(records.value, starts)
     highest = np.maximum.reduceat(records.value, starts)

@@ -60,7 +60,6 @@ class _Moves:
 
 
 def _any_between(offsets: I64, low: I64, high: I64) -> Mask:
-    """Return whether any of these sorted offsets is in each range low .. high - 1."""
     found: Mask = np.searchsorted(offsets, low) < np.searchsorted(offsets, high)
     return found
 
@@ -124,7 +123,6 @@ def _reported(group: Group, moves: _Moves, prefix: str, where: str) -> Iterator[
 
 
 def _cases(moves: _Moves, name: str, where: str, rows: I64, allowed: str) -> Cases:
-    """Return pairs of runs that do not follow each other."""
     reads, before, after = moves.reads, moves.before, moves.after
 
     def shown(row: int) -> Iterator[Witness]:

@@ -130,7 +130,6 @@ def _inversions(
 def _overtaken(
     known: Evidence, sends: Sends, base: I64, late: I64, early: KnownPositions, allowed: str
 ) -> Cases:
-    """Return sends in front of records that were there before they began."""
     order = np.lexsort((sends.op[late], base[late]))
     late, early = late[order], early.take(order)
 

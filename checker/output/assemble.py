@@ -121,7 +121,6 @@ def _has_groups(run: RunFindings) -> bool:
 
 
 def _across(check: Check, known: Findings) -> Finding:
-    """Run one check of all partitions together."""
     try:
         return check.judge(known)
     except Exception as error:  # As in a group: one unknown property, not a lost verdict.
@@ -150,7 +149,6 @@ def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:
 def _property(
     name: str, findings: Sequence[tuple[str, Finding]], anomalies: Sequence[Anomaly]
 ) -> PropertyResult:
-    """Return one property: its anomalies and what its checks could not judge."""
     own = [found for _, found in findings if found.property == name]
     against = [a for a in anomalies if a.property == name and a.verdict is not Verdict.VALID]
     unknown = [f.error or f.unknown for f in own if f.error or f.unknown]

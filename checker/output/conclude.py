@@ -74,7 +74,6 @@ def finding_tables(result: RunResult) -> dict[str, pa.Table]:
 
 
 def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
-    """Return an anomaly in the order of its table."""
     row = {**msgspec.structs.asdict(anomaly), "run": run, "verdict": str(anomaly.verdict)}
     row["witnesses"] = [msgspec.structs.asdict(w) for w in anomaly.witnesses]
     return tuple(row[name] for name in tables.SCHEMAS["anomalies"].names)

@@ -120,7 +120,6 @@ def _grouped(
 def _counted(
     table: pa.Table, keys: Sequence[str]
 ) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Count each combination of keys as a `Counted` has it."""
     columns = ("us", "times", "records", "outcome")
     names, lengths, lists = _grouped(table, keys, [(name, "list") for name in columns])
     us, times, records = (column.to_numpy() for column in lists[:3])

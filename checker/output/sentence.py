@@ -77,7 +77,6 @@ def _counted(judged: Judgement, first: Anomaly) -> str:
 
 
 def _lost(judged: Judgement) -> str:
-    """Return how many records are lost, and how many of them had been read."""
     loss = judged.loss
     places = sum(count.lost > 0 for count in judged.losses.values())
     where = f" in {places} partitions" if places > 1 else ""
@@ -123,7 +122,6 @@ def _held(judged: Judgement) -> str:
 
 
 def _deleted(loss: LossCount) -> str:
-    """Return how many records retention deleted, and of how many of them nothing is known."""
     if not loss.deleted:
         return ""
     unread = f", {loss.deleted_unread:,} of them unread and not examined"
@@ -131,7 +129,6 @@ def _deleted(loss: LossCount) -> str:
 
 
 def _losses(judged: Judgement, required: int) -> str:
-    """Say how many records are lost or were never delivered, of how many."""
     loss, parts = judged.loss, list[str]()
     records = plural(required, "acknowledged record")
     if loss.lost:

@@ -219,7 +219,6 @@ def _fault(known: PartitionEvidence, right_us: int, wrong_us: int) -> ActiveFaul
 
 
 def _held(known: PartitionEvidence, handled: list[Handling], last_us: int) -> Iterator[Span]:
-    """Yield the times in which members held the record, and when they settled it."""
     gone = [op.said for op in known.of_group if op.said.f in ("crash", "leave")]
     for h in handled:
         said = h.op.said
@@ -239,7 +238,6 @@ def _held(known: PartitionEvidence, handled: list[Handling], last_us: int) -> It
 
 
 def _positions(known: PartitionEvidence, last_us: int) -> Iterator[Span]:
-    """Yield the times from one statement of the group's position to the next."""
     stated = [
         (op.said.t_us, p.offset)
         for op in _moves(known)

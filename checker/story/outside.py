@@ -357,7 +357,6 @@ def how_exited(x: Exit) -> str:
 def _of_record(
     known: PartitionEvidence, led_by: list[Span], own: Sent, seen: RecordSeen
 ) -> Iterator[StoryStep]:
-    """Yield the evidence of clients and final logs about a record."""
     at, value = seen.offset, seen.value
     yield sent_step(own, at, led_then(known, led_by, own.t_us))
     others = [s for s in known.sent if _covers(s, at) and s.value + at - s.offset != value]
@@ -483,7 +482,6 @@ def led_then(known: PartitionEvidence, led_by: list[Span], t_us: int) -> str:
 
 
 def _held_at_end(known: PartitionEvidence, at: int, value: int) -> list[StoryStep]:
-    """Describe the record at the offset on each node in the end."""
     held: dict[str, list[str]] = {"the record": [], "another record": [], "nothing": []}
     for node, runs in sorted(known.logs.items()):
         found = {

@@ -230,7 +230,6 @@ class RuleReader:
         yield from self._commit(e, before)
 
     def _commit(self, e: Event, before: int) -> Iterator[BrokenRule]:
-        """Describe what is wrong with a leader's move of the high watermark."""
         low, high = before, e.hw
         if self.voted and e.hw <= self.leads_from.get(e.node, 0):
             why = f", before any record of its own epoch {e.leader_epoch}"
@@ -253,7 +252,6 @@ class RuleReader:
             yield BrokenRule(e, "commit-without-replica", why, low, high)
 
     def _must_have(self, e: Event) -> list[str]:
-        """Return the replicas that must have what a leader commits."""
         state = self.state
         if self.voted:
             return sorted(self.replicas.logs)
@@ -308,7 +306,6 @@ class RuleReader:
             yield BrokenRule(e, "leader-without", why)
 
     def _forgot(self, e: Event, gone: list[LogBatch]) -> Iterator[BrokenRule]:
-        """Describe what a process lost when it started again."""
         span = offsets(gone[0].base, gone[-1].end)
         low, high = gone[0].base, gone[-1].end
         if self.promise.flush == "sync":

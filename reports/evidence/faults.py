@@ -183,7 +183,6 @@ def join(
 def _executed(
     fault: Executed, found: FaultRecord, restarts: Mapping[str, list[int]], last_us: int
 ) -> Executed:
-    """Return a fault with the times, nodes and effects that its lines in faults.jsonl report."""
     inject, lines = found.injected, found.lines
     if inject is None:
         refused = next((x for x in lines if x.action in ("skipped", "missed")), None)

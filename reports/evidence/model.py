@@ -255,7 +255,6 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
 
 
 def _info(file: Path, notes: Notes) -> RunInfo:
-    """Read run.json, as far as it can be understood."""
     fields, problems = understood(json_file(file, dict[str, Any], notes, needed=True) or {}, FIELDS)
     for problem in problems:
         notes.add(problem)
@@ -316,7 +315,6 @@ def _windows(found: Sequence[Anomaly], info: RunInfo, heads: Replicas) -> list[L
 
 
 def _files(run_dir: Path) -> tuple[RawFile, ...]:
-    """List the raw files that a reader may want to open, without the page itself."""
     made: list[RawFile] = []
     for pattern in ("*.json*", "*.edn", "trace/*", "logs/*", "output/*", "tables/*.parquet"):
         found = (file for file in sorted(run_dir.glob(pattern)) if file.is_file())

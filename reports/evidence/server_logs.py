@@ -71,7 +71,6 @@ def server_logs(folder: RunFolder) -> ServerLogs | None:
 
 
 def _moments(folder: RunFolder) -> list[int]:
-    """Return when the cause and the first finding happened."""
     finding, cause = folder.first_finding, folder.cause
     found = [cause.t_us] if cause is not None else []
     if finding is not None:

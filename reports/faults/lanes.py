@@ -108,7 +108,6 @@ def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed])
 
 
 def _life(ups: list[Up], axis: svg.Axis) -> Markup:
-    """Draw a thin line while a process was alive."""
     shown = [up for up in ups if axis.covers(up.start_us, up.end_us)]
     start = axis.units(np.array([up.start_us for up in shown], dtype=np.int64))
     end = axis.units(np.array([up.end_us for up in shown], dtype=np.int64))
@@ -116,7 +115,6 @@ def _life(ups: list[Up], axis: svg.Axis) -> Markup:
 
 
 def _link_rows(axis: svg.Axis, faults: list[Executed]) -> list[TrackRow]:
-    """Pack faults on links into as few rows as possible."""
     rows = []
     for i, lane in enumerate(svg.pack(faults, lambda f: (f.start_us, f.end_us), 1)):
         body = Markup("").join(_bar(fault, axis, 0) for fault in lane)
@@ -204,7 +202,6 @@ class _Around(msgspec.Struct):
 
 
 def _acknowledged(folder: RunFolder) -> dict[int, str]:
-    """Word the acknowledgements around each fault."""
     measured = folder.result.measures.get("around_faults", ()) if folder.result else ()
     try:
         return {row.fault: row.words() for row in msgspec.convert(measured, list[_Around])}

@@ -120,7 +120,6 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
 
 
 def _summary(offsets: tuple[int, ...], broken: list[int]) -> str:
-    """Word the caption of the grid as a sentence."""
     if not broken:
         return "All replicas agree in this window, with each other and with what clients saw."
     if len(broken) == 1:

@@ -145,7 +145,6 @@ def _lifelines(folder: RunFolder, shown: Iterable[MessageRow], partition: str) -
 
 
 def _recorded(folder: RunFolder, place: _Window) -> list[MessageRow]:
-    """Return the rows from traces, exits and operations, by time."""
     known = Known(place.low, place.high)
     found = list(_operations(folder, place))
     for e, line in folder.traces.of_partition(place.partition):

@@ -150,7 +150,6 @@ def rate(folder: RunFolder, axis: svg.Axis) -> Panel:
 
 
 def _gap_mark(folder: RunFolder, axis: svg.Axis) -> Markup:
-    """Return a bracket over the longest time in which no partition acknowledged anything."""
     gap = folder.gaps.get("")
     if gap is None or gap.length_us < 250_000 or not axis.covers(gap.start_us, gap.end_us):
         return Markup("")

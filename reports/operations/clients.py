@@ -51,7 +51,6 @@ def witnesses_in(folder: RunFolder, axis: svg.Axis) -> dict[int, str]:
 
 
 def _visible(folder: RunFolder, axis: svg.Axis) -> npt.NDArray[np.bool_]:
-    """Return for each operation whether this axis shows it."""
     return (_ends(folder) >= axis.start_us) & (folder.operations.invoked_us <= axis.end_us)
 
 
@@ -128,7 +127,6 @@ def _groups(
 def _row(
     ops: Operations, rows: Ints, ends: Ints, axis: svg.Axis, titled: bool, budget: int
 ) -> Markup:
-    """Draw one client's operations."""
     x0, x1 = axis.units(ops.invoked_us[rows]), axis.units(ends[rows])
     outcome = ops.outcome[rows]
     body: list[Markup] = []

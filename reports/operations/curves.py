@@ -80,7 +80,6 @@ def _row(
 
 
 def _staircase(curve: Curve, rows: Ints, axis: svg.Axis, top: int) -> str:
-    """Draw the `rows` of a curve, to the end of the window."""
     if not len(rows):
         return ""
     if len(rows) > MOST_POINTS:

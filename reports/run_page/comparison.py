@@ -49,7 +49,6 @@ def _sections(folder: RunFolder) -> list[dict[str, str]]:
 
 
 def _latency(folder: RunFolder) -> dict[str, str]:
-    """Return the latency of acknowledged sends, as the measures of the verdict state it."""
     found: Any = folder.result.measures if folder.result is not None else {}
     for name in ("latency_ms", "send"):
         found = found.get(name) if isinstance(found, dict) else None

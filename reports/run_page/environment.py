@@ -35,7 +35,6 @@ def facts(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def _times(info: RunInfo) -> str:
-    """Return the times that a verdict on a third-party system knows."""
     start = wording.span(info.phases.storm_us - info.phases.start_us)
     return f"start {start}; failover with a restart at most {wording.span(info.failover_ms * 1000)}"
 

@@ -100,7 +100,6 @@ def _finding(
     recorded: set[int],
     cited: dict[Witness, tuple[FileLine, ...]],
 ) -> PageFinding:
-    """Describe one anomaly, with its witnesses as sentences and its other places on the page."""
     # The first few findings in full; of later ones enough to see what they are.
     most = MOST_WITNESSES if number <= FINDINGS_IN_FULL else MOST_WITNESSES // 6
     shown = tuple(_witness(folder, w, recorded, cited.get(w, ())) for w in anomaly.witnesses[:most])

@@ -115,7 +115,6 @@ def _counted(folder: RunFolder, found: Anomaly) -> tuple[int, str]:
 
 
 def _of_verdict(folder: RunFolder) -> str:
-    """Word the headline of a run that broke nothing."""
     measures = folder.result.measures if folder.result is not None else {}
     kept = measures.get("acked_records")
     took = sum(f.took_effect for f in folder.faults)
@@ -223,7 +222,6 @@ def _needed(folder: RunFolder) -> list[HeadLine]:
 
 
 def _named(folder: RunFolder, begins: list[StoryStep]) -> str:
-    """List the faults that begin at these steps, each with its time."""
     names = [f"{s.name} ({folder.seconds(s.t_us):.3f} s)" for s in begins[:5]]
     more = f" and {len(begins) - 5} more" if len(begins) > 5 else ""
     return f"{wording.listing(names)}{more}"

@@ -278,7 +278,6 @@ def _cluster(folder: RunFolder, cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def _ran(fact: dict[str, str]) -> str:
-    """Format system, settings, seed, schedule and duration in one line."""
     named = ("bugs", "settings", "disk", "seed", "schedule")
     first = fact.get("system") or fact.get("history") or fact.get("protocol", "")
     words = [first, *(f"{n} {fact[n]}" for n in named if n in fact), fact["duration"]]

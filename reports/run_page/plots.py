@@ -91,7 +91,6 @@ def _plot(name: str, title: str, folder: RunFolder, panels: list[Panel]) -> Plot
 
 
 def _faults(axis: Any, folder: RunFolder, ink: Ink) -> None:
-    """Draw faults in force as shades, and the first finding as a line."""
     done = [f for f in folder.faults if f.status == "done"]
     for fault in done[:200]:
         colour, hatch = (ink["unsure"], None) if fault.kind.on_processes else (ink["none"], "///")
@@ -125,7 +124,6 @@ def _latency(axis: Any, folder: RunFolder, ink: Ink) -> None:
 
 
 def _lines(axis: Any, what: str, lines: Sequence[Line], ink: Ink) -> None:
-    """Draw some staircases, each in a colour and with dashes of its own."""
     axis.set_ylabel(what)
     for i, (label, at, values) in enumerate(lines[:MOST_LINES]):
         look = {"color": ink[_INKS[i]], "linestyle": _DASHES[i], "linewidth": 1}

@@ -63,7 +63,6 @@ def windows(folder: RunFolder) -> dict[str, svg.Axis]:
 
 
 def _whole(folder: RunFolder) -> svg.Axis:
-    """Return the time from just before the storm to the last event."""
     end = max(folder.last_us, folder.zero_us + 1_000_000)
     lead = min((end - folder.zero_us) // 50, 2_000_000)
     return svg.Axis(folder.zero_us - lead, end + lead // 2, folder.zero_us)
