@@ -25,7 +25,7 @@ from harness.search.draw.wide_scenarios import (
     outlive_sender,
     power_below_min_isr,
 )
-from nemesis.faults import ClockRate, Kill, Link, Reassign
+from nemesis.faults import ClockRate, Isolate, Kill, Link, Pause, Reassign
 from nemesis.faults.clocks import RATES
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, parse
 from node.core.protocol import LeaderBy
@@ -182,10 +182,22 @@ def _groups(choose: RandomChoices, schedule: Schedule) -> Schedule:
     partitions = max(schedule.cluster.partitions, choose.pick((2, 2, 1)))
     cluster = replace(schedule.cluster, partitions=partitions, retention_records=0)
     made = replace(schedule, cluster=cluster, workload=workload)
-    if choose.chance(30):
-        return made
-    aimed = made.to_json().replace(b'log-0"', GROUPS_PARTITION.encode() + b'"')
-    return parse(aimed)
+    if not choose.chance(30):
+        made = parse(made.to_json().replace(b'log-0"', GROUPS_PARTITION.encode() + b'"'))
+    return _with(made, [_at_group(choose, made) for _ in range(choose.pick((1, 2, 0)))])
+
+
+def _at_group(choose: RandomChoices, schedule: Schedule) -> Fault:
+    """Draw a fault of the coordinator, or one that silences a member for about its session."""
+    work, coordinator = schedule.workload, f"leader:{GROUPS_PARTITION}"
+    at_ms = choose.integer(0, work.duration_ms)
+    for_ms = schedule.cluster.timings.session_ms * choose.pick((100, 50, 200)) // 100
+    what = choose.pick(("pause", "isolate", "member"))
+    if what == "member":
+        member = f"c{work.clients + choose.integer(1, work.members)}"
+        return Link(on=member, to="all", action="drop", at_ms=at_ms, for_ms=for_ms)
+    kind = Pause if what == "pause" else Isolate
+    return kind(on=coordinator, at_ms=at_ms, for_ms=for_ms)
 
 
 def _with(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
