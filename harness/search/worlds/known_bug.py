@@ -65,10 +65,6 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
             return outcome
         return only_seen(outcome)
 
-    def bucket(self, outcome: ScheduleOutcome) -> str:
-        """Return the class of a failure that clients, traces or logs show."""
-        return outcome.bucket
-
     def _fails_otherwise(self, outcome: ScheduleOutcome) -> bool:
         """Return whether only other properties break: worse endings may break the target's."""
         target = self.target

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import EXPLANATION, REAL, Finding, RunCounts
+from harness.search.catalogue.known_bugs import correct_protocols
 from harness.search.deadline import Stop
 from harness.search.draw.mixture import Engine, Mixture, version_of
 from harness.search.findings import in_words
@@ -37,8 +38,8 @@ INTERNAL: Final = "internal-invariant"
 
 class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     """A protocol to search in the simulated world, with bugs on. Schedules may also have the disk
-    faults in `faults`. A violated invariant counts as a failure even if no client, trace or log
-    shows it."""
+    faults in `faults`. If the protocol should keep every promise, a violated invariant counts as a
+    failure even if no client, trace or log shows it."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
@@ -59,6 +60,11 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The protocol and its bugs, joined by "+"."""
         return "+".join((self.protocol, *self.bugs))
+
+    @property
+    def should_hold(self) -> bool:
+        """Whether the protocol keeps every promise, as far as is known."""
+        return not self.bugs and self.protocol in correct_protocols()
 
     def longest_s(self, job: AnySearchJob) -> float:
         """Return after how many seconds a job counts as hung and is killed."""
@@ -87,7 +93,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         return run_simulated(schedule)
 
     def bucket(self, outcome: ScheduleOutcome) -> str:
-        if outcome.failed or not outcome.internal_violation:
+        if outcome.failed or not (outcome.internal_violation and self.should_hold):
             return outcome.bucket
         return f"{INTERNAL}: {outcome.internal_violation}"
 

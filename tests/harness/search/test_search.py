@@ -20,7 +20,7 @@ from harness.search.loop import Budget, Search, journal_of
 from harness.search.search_jobs import FinishJob
 from harness.search.shrink.real_schedule import real_schedule
 from harness.search.spark_jobs import SparkJobs
-from harness.search.worlds.outcome import run_simulated
+from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.search.worlds.simulated import SimulatedSubject
 from harness.sim import run
 from harness.sim.invariant_checker import Violation
@@ -301,3 +301,11 @@ def test_a_search_says_how_far_it_has_shrunk(tmp_path: Path) -> None:
 
 def _faults(faults: Sequence[Fault]) -> str:
     return wording.count(len(faults), "fault")
+
+
+def test_an_invariant_inside_the_cluster_counts_for_a_protocol_that_should_hold() -> None:
+    inside = ScheduleOutcome(internal_violation="equal-logs")
+    correct = SimulatedSubject(protocol="kafka")
+    assert correct.bucket(inside) == "internal-invariant: equal-logs"
+    assert replace(correct, bugs=("read-beyond-hw",)).bucket(inside) == ""
+    assert replace(correct, protocol="high-watermark").bucket(inside) == ""
