@@ -29,7 +29,6 @@ HOT: Final = (
     "node/formats/trace.py",
     "node/formats/wire.py",
     "nemesis/injector.py",
-    "nemesis/links/delay_queue.py",
     "nemesis/links/pipeline.py",
     "nemesis/links/table.py",
     "nemesis/triggers.py",

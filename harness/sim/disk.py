@@ -73,6 +73,9 @@ class _Journal:
     torn: bool = False
     turns: list[list[Op]] = field(default_factory=list)
 
+    def copy(self) -> _Journal:
+        return _Journal(self.header, self.same_boot, self.torn, list(self.turns))
+
     @property
     def whole(self) -> bool:
         return self.header and self.same_boot and not self.torn
@@ -120,15 +123,6 @@ class DiskState(NamedTuple):
     values: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(slots=True)
-class _Contents:
-    """A copy of the contents of a disk, to be restored later."""
-
-    synced: _Image
-    journal: _Journal
-    dirty: bool
-
-
 class SimDisk:
     """The disk of one simulated node. It implements `node.core.storage.Storage`, and adds power
     cuts and disk faults. While `failing` is not empty, each sync raises StorageError with that
@@ -147,7 +141,7 @@ class SimDisk:
         self.writes: dict[int, int] = {}
         self.blamed = False
         self.retries = False
-        self._copies: dict[int, _Contents] = {}
+        self._copies: dict[int, tuple[_Image, _Journal, bool]] = {}
         self.open()
 
     # -- for the world
@@ -260,17 +254,13 @@ class SimDisk:
 
     def copy(self, number: int) -> None:
         """Copy the committed contents, to be restored under this number."""
-        journal = self._journal
-        kept = _Journal(journal.header, journal.same_boot, journal.torn, list(journal.turns))
-        self._copies[number] = _Contents(self._synced.copy(), kept, self._dirty)
+        self._copies[number] = self._synced.copy(), self._journal.copy(), self._dirty
 
     def restore(self, number: int) -> int:
         """Restore the copy with this number; return how many batches that removes."""
         before = self._stored()
-        copied = self._copies[number]
-        self._synced, self._dirty = copied.synced.copy(), copied.dirty
-        kept = copied.journal
-        self._journal = _Journal(kept.header, kept.same_boot, kept.torn, list(kept.turns))
+        synced, journal, self._dirty = self._copies[number]
+        self._synced, self._journal = synced.copy(), journal.copy()
         self.blamed = True
         return len(before - self._stored())
 
@@ -310,15 +300,17 @@ class SimDisk:
 
     def _stored(self) -> set[tuple[str, int, bytes]]:
         """Return every committed batch: partition, base offset, prefix hash."""
+        logs = self._committed().logs
+        return {
+            (name, base, chain) for name, log in logs.items() for base, (chain, _) in log.items()
+        }
+
+    def _committed(self) -> _Image:
         image = self._synced.copy()
         for turn in self._journal.turns:
             for op in turn:
                 image.apply(op)
-        return {
-            (name, base, chain)
-            for name, log in image.logs.items()
-            for base, (chain, _) in log.items()
-        }
+        return image
 
     @property
     def is_uncommitted(self) -> bool:
@@ -383,10 +375,7 @@ class SimDisk:
 
     def dump(self) -> Iterator[LogDump]:
         """Yield all logs of a stopped node, as `node.runtime.read_logs` reads a real disk."""
-        image = self._synced.copy()
-        for turn in self._journal.turns:
-            for op in turn:
-                image.apply(op)
+        image = self._committed()
         value = partial(_sound, image.values)
         for name in sorted(image.logs):
             yield log_dump(name, partial(_stored, image.logs[name]), value)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from nemesis.faults.dice import Dice
-from nemesis.faults.kind import ONE_NODE, Drawing, Site
-from nemesis.faults.link_fault import LinkFault, between, draw_other_end
+from nemesis.faults.kind import ONE_NODE, Drawing
+from nemesis.faults.link_fault import BetweenNodes, draw_other_end
 from nemesis.faults.words import target
 from nemesis.formats.cluster_spec import AtLeastOne
-from nemesis.links.rule import LinkRule
 
 _TARGETS: Final = (*ONE_NODE, ("minority", 1))
 _RATES: Final = (1_000, 5_000, 20_000, 100_000)
@@ -18,18 +16,12 @@ _RATES: Final = (1_000, 5_000, 20_000, 100_000)
 with delay."""
 
 
-class _Connections(LinkFault, frozen=True, kw_only=True):
+class _Connections(BetweenNodes, frozen=True, kw_only=True):
     """A fault of the connections between the nodes `on` and `to`."""
-
-    on: str
-    to: str
 
     colour = "#b3632a"
     pattern = "dots"
     simulated = False
-
-    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        return between(site.nodes, to, getattr(self, "two_way", False), self.like())
 
     @classmethod
     def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
@@ -49,11 +41,6 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
     @classmethod
     def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         return {"to": draw_other_end(dice, on), "two_way": dice.chance(0.5)}
-
-    @classmethod
-    def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Stall:
-        on, to = f"follower:{partition}", f"leader:{partition}"
-        return Stall(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
     def words(self) -> str:
         if self.two_way:

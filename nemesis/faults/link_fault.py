@@ -5,7 +5,7 @@ is healed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 import msgspec
@@ -112,6 +112,25 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
         kinds = getattr(self, "kinds", ())
         if len(kinds) > 1:
             yield from (replace(self, kinds=(kind,)) for kind in kinds)
+
+
+class BetweenNodes(LinkFault, frozen=True, kw_only=True):
+    """A fault on the links from the nodes `on` to the nodes `to`; a kind may have a `two_way`, with
+    which it is also on those back."""
+
+    on: str
+    to: str
+
+    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
+        return between(site.nodes, to, getattr(self, "two_way", False), self.like())
+
+    @classmethod
+    def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Self:
+        """Return the fault between a follower and its leader only: all others, the controller too,
+        still hear the follower."""
+        make: Callable[..., Self] = cls
+        on, to = f"follower:{partition}", f"leader:{partition}"
+        return make(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
 
 def _effect_counts(counts: Counts) -> dict[str, int]:

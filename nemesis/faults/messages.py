@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults.dice import Dice, Spot
-from nemesis.faults.kind import ONE_NODE, Consequence, Drawing, Site
-from nemesis.faults.link_fault import LinkFault, between, draw_kinds, draw_other_end
+from nemesis.faults.kind import ONE_NODE, Consequence, Drawing
+from nemesis.faults.link_fault import BetweenNodes, draw_kinds, draw_other_end
 from nemesis.faults.words import target, wanted
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Milliseconds, Workload, wrong_match
 from nemesis.formats.fault import Fault, Percent
-from nemesis.links.rule import LinkRule
 from node.core.protocol import REGISTRY
 from node.formats import trace
 from node.formats.messages import MESSAGE_FIELDS, MESSAGE_KINDS
@@ -22,21 +21,16 @@ from node.formats.messages import MESSAGE_FIELDS, MESSAGE_KINDS
 _TARGETS: Final = (("leader:p", 3), *ONE_NODE[1:], ("minority", 1), ("all", 2), ("controller", 1))
 
 
-class _Messages(LinkFault, frozen=True, kw_only=True):
+class _Messages(BetweenNodes, frozen=True, kw_only=True):
     """A fault of messages from `on` to `to`, with `two_way` also of those back; if `kinds` are
     given, only of these."""
 
-    on: str
-    to: str
     two_way: bool = True
     kinds: tuple[str, ...] = ()
 
     colour = "#8a4fb0"
     pattern = "dots"
     consequences = frozenset({Consequence.ISR_CHANGE})
-
-    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        return between(site.nodes, to, self.two_way, self.like())
 
     def link(self) -> str:
         """Return the links as a phrase: `between n1 and n2`, `from n1 to n2`."""

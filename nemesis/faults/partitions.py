@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import ONE_NODE, Drawing, Site
-from nemesis.faults.link_fault import DROP, LinkFault, between, draw_other_end
+from nemesis.faults.link_fault import DROP, BetweenNodes, LinkFault, between, draw_other_end
 from nemesis.faults.words import target
 from nemesis.links.rule import LinkRule
 
@@ -25,11 +25,9 @@ class _Partition(LinkFault, frozen=True, kw_only=True):
     pattern = "stripes"
 
 
-class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
+class Cut(BetweenNodes, _Partition, frozen=True, kw_only=True, tag="cut"):
     """No message passes from `on` to `to`, with `two_way` nor back."""
 
-    on: str
-    to: str
     two_way: bool = True
 
     letter = "C"
@@ -39,19 +37,9 @@ class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
         delays_follower=(2, 3),
     )
 
-    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        return between(site.nodes, to, self.two_way, DROP)
-
     @classmethod
     def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         return {"to": draw_other_end(dice, on), "two_way": dice.chance(0.5)}
-
-    @classmethod
-    def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Cut:
-        """Return the cut of a follower from its leader only: all others, the controller too, still
-        hear it."""
-        on, to = f"follower:{partition}", f"leader:{partition}"
-        return Cut(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
 
     def words(self) -> str:
         arrow = "in both directions" if self.two_way else "one way"

@@ -2,7 +2,7 @@
 
 The hub (real processes) and a simulator use the same table, so one rule means the same in both. A
 link is an ordered pair (sender, receiver). The table decides *when* a message arrives; its caller
-keeps the message until then (in a `nemesis.links.delay_queue`).
+keeps the message until then (`nemesis.links.pipeline`).
 
 How the rules of one link combine, in whatever order they were added:
 

@@ -233,16 +233,7 @@ def _repair(ctx: Context, r: Replica) -> None:
     r.log.repair()
     r.producers.rebuild(r.log.produced())
     r.save_hw(ctx)
-    ctx.trace(
-        TRUNCATED,
-        r.partition,
-        from_leo=damaged_at,
-        leo=r.log.leo,
-        hw=r.hw,
-        reason="damaged",
-        hash=r.log.chain.hex() if r.log.leo else "",
-    )
-    retention.trace_emptied(ctx, r, start)
+    _trace_cut(ctx, r, damaged_at, start, "damaged")
 
 
 def truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
@@ -261,17 +252,17 @@ def truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
         r.producers.rebuild(r.log.produced())
     if not r.bugs.keep_hw_at_truncation:
         r.set_hw(ctx, min(r.hw, leo))
+    _trace_cut(ctx, r, before, start, reason)
+    return leo < before
+
+
+def _trace_cut(ctx: Context, r: Replica, from_leo: int, start: int, reason: str) -> None:
+    """Trace that the log was cut, which ended at `from_leo` and began at `start`."""
+    leo, chain = r.log.leo, r.log.chain.hex() if r.log.leo else ""
     ctx.trace(
-        TRUNCATED,
-        r.partition,
-        from_leo=before,
-        leo=leo,
-        hw=r.hw,
-        reason=reason,
-        hash=r.log.chain.hex() if leo else "",
+        TRUNCATED, r.partition, from_leo=from_leo, leo=leo, hw=r.hw, reason=reason, hash=chain
     )
     retention.trace_emptied(ctx, r, start)
-    return leo < before
 
 
 def _on_error(ctx: Context, r: Replica, response: FetchResponse) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from nemesis.links.abilities import HUB, TCP_PROXY
-from nemesis.links.delay_queue import MAX_BYTES, MAX_MESSAGES, DelayQueue
-from nemesis.links.pipeline import LinkPipeline
+from nemesis.links.pipeline import MAX_BYTES, MAX_MESSAGES, DelayQueue, LinkPipeline
 from nemesis.links.rule import Action, LinkRule
 from node.formats.errors import UsageError
 
