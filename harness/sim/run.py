@@ -93,15 +93,6 @@ class SimResult:
             whole.update(_encoder.encode_lines(part))
         return whole.hexdigest()
 
-    def meets(self) -> bool:
-        """Return whether the verdict is the one that the schedule expects."""
-        expected = self.schedule.expectation
-        if expected.verdict == "any":
-            return True
-        if self.verdict.value != expected.verdict:
-            return False
-        return expected.property is None or expected.property in self.broken
-
 
 def simulate(
     schedule: Schedule,

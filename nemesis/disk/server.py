@@ -384,9 +384,7 @@ class DiskServer:
         self._sync(self._inode(number))
         return b""
 
-    def _fsyncdir(self, number: int, body: Body) -> bytes:
-        self._sync(self._inode(number))
-        return b""
+    _fsyncdir = _fsync
 
     def _sync(self, inode: Inode) -> None:
         """Sync a file, subject to the faults of the disk."""

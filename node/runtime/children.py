@@ -58,10 +58,6 @@ class Child(Protocol):
         """Send SIGKILL."""
         ...
 
-    def terminate(self) -> None:
-        """Send SIGTERM, which asks for a clean stop."""
-        ...
-
     def close(self) -> None:
         """Release the resources of a process that has ended."""
         ...

@@ -128,20 +128,14 @@ class ForkedChild:
             self.is_alive()
 
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
+        if self.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
 
     def close(self) -> None:
         if self.exitcode is None:
             raise ValueError(f"the process {self.name} still runs")
         self._close()
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.exitcode is None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.sentinel, number)
 
 
 class Template:

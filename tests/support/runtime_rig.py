@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 from pathlib import Path
 from typing import Any, Self
@@ -145,5 +146,5 @@ class Node:
 
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
-        self.process.terminate()
+        os.kill(self.process.pid, signal.SIGTERM)
         return self.ended()

@@ -87,7 +87,6 @@ def test_a_signal_ends_it_and_is_its_exit_code(prepared: Template) -> None:
     assert not Path(f"/proc/{child.pid}").exists(), "it is reaped"
     assert child.exitcode == -signal.SIGKILL
     child.kill()
-    child.terminate()
 
 
 def test_it_has_the_folder_the_variables_and_the_signals_of_the_moment(
