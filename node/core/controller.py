@@ -246,7 +246,7 @@ class Controller:
         if state is None:
             self._answer_alter(source, request, None, error)
             return
-        if error is Error.NONE:
+        if not error:
             members = [member for member, _ in request.isr]
             state = election.isr_accepted(state, members, self.image.is_active, self._rules)
             self._append(ctx, [state])

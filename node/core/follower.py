@@ -11,6 +11,7 @@ All functions have the step's context `ctx` and the replica `r`. See docs/protoc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from node.core import batch as batches
 from node.core import idle, leader_reports, retention, truncation
@@ -31,6 +32,9 @@ from node.formats.messages import (
 )
 from node.formats.trace import APPEND, METADATA_PARTITION, REFUSED, TRUNCATED
 from node.formats.wire import split_fetch_body
+
+_ON_FETCH: Final = Truncation.ON_FETCH
+"""Read at each fetch: members of an enum are found slowly."""
 
 
 def begin(ctx: Context, r: Replica) -> None:
@@ -72,7 +76,7 @@ def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndRespon
         return
     if r.protocol.fences_by_epoch and response.request_epoch != r.leader_epoch:
         return
-    if response.error is not Error.NONE:
+    if response.error:
         _back_off(ctx, r)
         return
     cut = truncation.decide(r, response)
@@ -120,7 +124,7 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
 def _last_fetched_epoch(r: Replica) -> int:
     """Return the last epoch that a fetch carries: that of the last record, or -1 if the protocol
     does not truncate on fetch."""
-    if r.protocol.truncation is not Truncation.ON_FETCH:
+    if r.protocol.truncation is not _ON_FETCH:
         return -1
     if r.bugs.one_round_only and r.fetching.cut:
         return -1
@@ -137,7 +141,7 @@ def _matches_last_fetch(r: Replica, response: FetchResponse) -> bool:
     if (response.offset, response.last_epoch) == (r.log.leo, _last_fetched_epoch(r)):
         return True
     takes_late = r.protocol.appends_by_index or r.bugs.cut_on_every_answer
-    records = response.error is Error.NONE and response.diverging is None
+    records = not response.error and response.diverging is None
     return takes_late and records and response.offset <= r.log.leo
 
 
@@ -153,7 +157,7 @@ def on_response(
     fences, bugs = r.protocol.fences_by_epoch, r.bugs
     if fences and response.request_epoch != r.leader_epoch and not bugs.stale_epoch_response:
         return False
-    if response.error is not Error.NONE:
+    if response.error:
         _on_error(ctx, r, response)
         return True
     fences &= not bugs.stale_epoch_response and not bugs.fetch_without_current_epoch
@@ -186,7 +190,7 @@ def on_response(
             return True  # a late response: that to the last fetch is still to come
     r.fetching.failures = 0
     r.fetching.heard_us = ctx.now_us
-    if r.protocol.waiting is Waiting.IDLE_WAIT and not data:
+    if not data and r.protocol.waiting is Waiting.IDLE_WAIT:
         idle.sleep(ctx, r)
     else:
         fetch(ctx, r, r.leader)

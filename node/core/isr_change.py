@@ -22,9 +22,9 @@ partition epoch with them."""
 def maybe_expand(ctx: Context, r: Replica, follower: str) -> None:
     """Propose a follower for the ISR if all five rules of expansion hold after its fetch
     (docs/protocols.md)."""
-    if r.protocol.commit is not Commit.ISR or r.pending_alter is not None:
+    if follower in r.isr or follower not in r.replicas or r.pending_alter is not None:
         return
-    if follower in r.isr or follower not in r.replicas:
+    if r.protocol.commit is not Commit.ISR:
         return
     peer = r.peers[follower]  # rule 4: peers hold only fetches of the current leader epoch
     if not _complete_enough(ctx, r, peer):
@@ -128,7 +128,7 @@ def on_response(ctx: Context, r: Replica, response: AlterPartitionResponse) -> N
         return
     if response.request_epoch != pending.request.partition_epoch:
         return
-    if response.error is Error.NONE:
+    if not response.error:
         if response.leader_epoch == r.leader_epoch and response.partition_epoch > r.partition_epoch:
             committed(ctx, r, response.isr, response.partition_epoch)
     elif response.error in DEFINITE_REFUSALS and response.leader_epoch == r.leader_epoch:

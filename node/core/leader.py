@@ -24,6 +24,9 @@ from node.formats.messages import CONSUMER, Error, FetchRequest, ProduceRequest
 from node.formats.trace import APPEND, DIVERGING, DUPLICATE
 
 MAX_PENDING_ACKS: Final = 10_000
+# Read at each fetch: members of an enum are found slowly.
+_ISR: Final = Commit.ISR
+_NONE: Final = Error.NONE
 
 
 def begin(ctx: Context, r: Replica) -> None:
@@ -74,7 +77,7 @@ def on_produce(
     appended."""
     error, appended = _check_produce(r, request), False
     kept: Written | None = None
-    if error is Error.NONE:
+    if not error:
         try:
             batch = batches.view(body or b"")
             if batch.control:
@@ -84,7 +87,7 @@ def on_produce(
                 error, appended = _REFUSED.get(standing, Error.NONE), standing is Standing.OLD
         except WireError:
             error = Error.CORRUPT_BATCH
-    if error is not Error.NONE or body is None:
+    if error or body is None:
         refuse_produce(ctx, r, source, request.corr, error, appended=appended, acks=request.acks)
         return
     if kept is not None:
@@ -162,19 +165,19 @@ def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
 def _check_produce(r: Replica, request: ProduceRequest) -> Error:
     if r.role != "leader":
         return Error.NOT_LEADER
-    in_sync_counts = r.protocol.commit is Commit.ISR and request.acks == -1
+    in_sync_counts = r.protocol.commit is _ISR and request.acks == -1
     refuses = r.protocol.below_min_isr is BelowMinIsr.REFUSE
     if in_sync_counts and refuses and len(r.isr) < r.min_isr:
         return Error.NOT_ENOUGH_REPLICAS
     if len(r.acks) >= MAX_PENDING_ACKS:
         return Error.OVERLOADED
-    return Error.NONE
+    return _NONE
 
 
 def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> None:
     """Answer a fetch of a follower or a consumer, or hold it until there is data."""
     error = _check_fetch(ctx, r, request)
-    if error is not Error.NONE:
+    if error:
         refuse_traced(ctx, r, source, request, error)
         return
     if request.replica == CONSUMER:
@@ -189,7 +192,7 @@ def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> No
         refuse_traced(ctx, r, source, request, Error.OFFSET_OUT_OF_RANGE)
         return
     registered = ctx.image.broker_epoch(request.replica)
-    if r.protocol.commit is Commit.ISR and request.broker_epoch < registered:
+    if r.protocol.commit is _ISR and request.broker_epoch < registered:
         refuse_traced(ctx, r, source, request, Error.STALE_BROKER_EPOCH)
         return
     _note_fetch(ctx, r, request)
@@ -212,10 +215,10 @@ def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
     if request.replica == CONSUMER:
         # Above the HW a consumer waits; beyond the log end its offset is meaningless.
         in_range = r.log.start <= request.offset <= r.log.leo
-        return Error.NONE if in_range else Error.OFFSET_OUT_OF_RANGE
-    if r.protocol.commit is Commit.ISR and request.replica not in r.replicas:
+        return _NONE if in_range else Error.OFFSET_OUT_OF_RANGE
+    if r.protocol.commit is _ISR and request.replica not in r.replicas:
         return Error.UNKNOWN_LEADER_EPOCH
-    return Error.NONE if request.offset >= r.log.start else Error.OFFSET_OUT_OF_RANGE
+    return _NONE if request.offset >= r.log.start else Error.OFFSET_OUT_OF_RANGE
 
 
 def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchRequest) -> bool:

@@ -115,7 +115,7 @@ class Membership:
         ours = response.incarnation == ctx.config.incarnation or ctx.bugs.accept_any_registration
         if not ours or ctx.broker_epoch >= 0:
             return
-        if response.error is Error.NONE:
+        if not response.error:
             ctx.broker_epoch = response.broker_epoch
             ctx.trace(REGISTERED, broker_epoch=response.broker_epoch)
             self.next_us = ctx.now_us
@@ -125,7 +125,7 @@ class Membership:
     def on_heartbeat(self, ctx: Context, response: HeartbeatResponse) -> None:
         """Handle the controller's answer to a heartbeat: whether this broker is fenced, and whether
         it may stop."""
-        if response.error is Error.NONE:
+        if not response.error:
             if response.broker_epoch == ctx.broker_epoch:
                 self.fenced = response.fenced
                 self.may_stop = self.may_stop or response.should_shutdown

@@ -406,7 +406,7 @@ class Quorum:
             r.wake_us = min(r.wake_us, r.fetching.deadline_us)
             return
         heard = follower.on_response(ctx, r, source, response, body)
-        if heard and response.error is Error.NONE:
+        if heard and not response.error:
             self._hear_leader(ctx)
 
     # -- time -----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest)
     """Answer a fetch with data, or hold it until there is data or its wait is over."""
     below = _readable_end(r, request)
     found, _ = r.log.read(request.offset, max_bytes=request.max_bytes, below=below)
-    if r.protocol.waiting is Waiting.IDLE_WAIT and not found and request.replica != CONSUMER:
+    if not found and request.replica != CONSUMER and r.protocol.waiting is Waiting.IDLE_WAIT:
         r.data_waiters[request.replica] = source
         send_fetch(ctx, r, source, request, [])
         return

@@ -78,7 +78,7 @@ def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) 
         error = Error.UNKNOWN_LEADER_EPOCH
     version = min(request.version, _VERSIONS.get(r.protocol.truncation, request.version))
     found = EpochEnd(UNDEFINED, UNDEFINED)
-    if error is Error.NONE:
+    if not error:
         found = _answer(r, request.epoch, version)
     ctx.send(
         source,
