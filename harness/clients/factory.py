@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from harness.clients.consumer import Consumer, ScriptedConsumer
-from harness.clients.member import THREADS, GroupMember, MemberSettings
+from harness.clients.member import THREADS, GroupMember
 from harness.clients.producer import Producer, ScriptedProducer
 from harness.clients.session import MetadataCache, Thread
-from harness.clients.types import PollSettings, SendSettings
+from harness.clients.types import MemberSettings, PollSettings, SendSettings
 from harness.clients.workload import polled_partitions, send_plan
 from nemesis.formats.schedule import Cluster, Send, Workload
 

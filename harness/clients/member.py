@@ -11,11 +11,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from harness.clients.consumer import decode_records
 from harness.clients.session import DEFAULT_RETRY_US, Call, MetadataCache, Request, Session, Thread
-from harness.clients.types import NEVER_US, Answer
+from harness.clients.types import NEVER_US, Answer, MemberSettings
 from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, OpType
 from node.formats.errors import WireError
 from node.formats.messages import (
@@ -46,16 +44,6 @@ _REFETCHES: Final = 0.2
 """This part of its reads is a fetch of the positions of what it owns."""
 
 
-class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The times of a member: its session at the coordinator, the time of an operation, the longest
-    wait of a fetch at the broker, the pause between two."""
-
-    session_us: int
-    timeout_us: int
-    wait_ms: int
-    pause_us: int = 10_000
-
-
 class _Commit(NamedTuple):
     """A commit to send at a time, in the epoch in which the member read."""
 
@@ -83,7 +71,7 @@ class GroupMember(Session):
         retry_us: int = DEFAULT_RETRY_US,
     ) -> None:
         super().__init__(client, metadata, threads, next_op, retry_us)
-        self._membership, self._reader, *self._committers = threads
+        self._membership, self._reader, self._committers = threads[0], threads[1], threads[2:]
         self._partitions = tuple(partitions)
         self._settings, self._rng, self._drains = settings, rng, drains
         self.done = False

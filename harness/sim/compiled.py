@@ -35,6 +35,7 @@ HOT: Final = (
     "nemesis/view.py",
     "harness/clients/consumer.py",
     "harness/clients/group.py",
+    "harness/clients/member.py",
     "harness/clients/operation_log.py",
     "harness/clients/producer.py",
     "harness/clients/session.py",

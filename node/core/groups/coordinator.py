@@ -55,14 +55,6 @@ class WaitingAnswer:
     answer: GroupResponse
 
 
-@dataclass(slots=True)
-class LateRecords:
-    """Records that a bug applies before it appends them, and the answer that waits for them."""
-
-    client: str
-    decided: Decided
-
-
 class Coordinator:
     """The part of a broker that coordinates groups while it leads their partition. `applied` is the
     offset below which the log is in `state`, None while it does not lead; it serves when the high
@@ -77,7 +69,8 @@ class Coordinator:
         self.heard_us: dict[tuple[str, str], int] = {}
         self.wake_us = NEVER
         self._waiting: deque[WaitingAnswer] = deque()
-        self._late: list[LateRecords] = []
+        # What a bug applies before it appends it, with the client that waits for the answer.
+        self._late: list[tuple[str, Decided]] = []
         self._untraced = 0
         self._kept: CoordinatorState | None = None
 
@@ -111,7 +104,7 @@ class Coordinator:
         late = isinstance(request, OffsetCommit) and ctx.more and r.bugs.apply_before_append_order
         if late or (_empties(decided.records) and r.bugs.late_group_tombstone):
             self.state.apply(decided.records)
-            self._late.append(LateRecords(source, decided))
+            self._late.append((source, decided))
             return
         early = isinstance(request, OffsetCommit) and r.bugs.ack_commit_at_append
         self._carry_out(ctx, r, source, decided, early=early)
@@ -148,9 +141,9 @@ class Coordinator:
 
     def _append_late(self, ctx: Context, r: Replica) -> None:
         late, self._late = self._late[::-1], []
-        for each in late:
-            self._append(ctx, r, each.decided.records, apply=False)
-            self._waiting.append(WaitingAnswer(each.client, self.applied, each.decided.answer))
+        for client, decided in late:
+            self._append(ctx, r, decided.records, apply=False)
+            self._waiting.append(WaitingAnswer(client, self.applied, decided.answer))
 
     # -- leadership
 
@@ -238,7 +231,7 @@ class Coordinator:
             none = Decided(records, GroupResponse())
             if _empties(records) and r.bugs.late_group_tombstone:
                 self.state.apply(records)
-                self._late.append(LateRecords("", none))
+                self._late.append(("", none))
             else:
                 self._carry_out(ctx, r, "", none)
         self._set_wake(ctx)
