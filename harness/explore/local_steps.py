@@ -22,7 +22,7 @@ REPRESENTATIVES: Final = 3
 TOLD: Final = frozenset(
     {
         *(trace.HW, trace.ROLE, trace.APPEND, trace.TRUNCATED, trace.PARTITION),
-        *(trace.ISR, trace.ACK, trace.VOTE, trace.BROKER, trace.DELETED),
+        *(trace.ISR, trace.PROPOSED, trace.ACK, trace.VOTE, trace.BROKER, trace.DELETED),
     }
 )
 """Events that invariants look at."""
