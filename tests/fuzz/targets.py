@@ -213,7 +213,7 @@ def _parquet_seed(number: int) -> bytes:
 
 def _stored_values(data: bytes) -> None:
     """Decode the values that a store keeps beside its batches, and a stored batch."""
-    log_dump.log_dump("log-0", 0, 0, lambda key: data, iter(()))
+    log_dump.log_dump("log-0", lambda **_: iter(()), lambda key: data)
     log_dump.end_of(0, data, len(data))
     log_dump.batch_dump(0, data[:8].ljust(8, b"\0"), data[8:], bytes(8))
 
