@@ -76,6 +76,7 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
         if self.after is not None:
             yield from (f"after: {wrong}" for wrong in self.after.problems())
         clients = workload.clients + workload.consumers + len(workload.scripted_clients())
+        clients += workload.members
         for field in ("on", "to"):
             target = getattr(self, field, None)
             if target is not None and (wrong := _wrong_target(target, cluster, clients)):

@@ -64,6 +64,7 @@ class Event(msgspec.Struct, frozen=True):
     key: str = ""
     what: str = ""
     hash: str = ""
+    applied: Offset = -1
     batch_end: Offset = -1
     protocol: str = ""
     replicas: tuple[str, ...] = ()
@@ -229,6 +230,7 @@ _ACTIONS: Final[dict[str, Callable[[Event], str]]] = {
     trace.BROKER: lambda e: f"commits: {e.broker} is {e.state}",
     trace.PARTITION: _partition,
     trace.DAMAGED: _damaged,
+    trace.GROUP_STATE: lambda e: f"has the state of groups below offset {e.applied} of their log",
     trace.BREAK: lambda e: f"stops at a breakpoint, before the {e.before} of '{e.at}'",
 }
 
