@@ -39,6 +39,7 @@ from harness.serve.app import store_app
 from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import parse
 from node.core import batch, image, log_dump
+from node.core.groups.state import GroupTarget, StateRecord, decode_payload, encode_batch
 from node.formats import json_input, wire
 from node.formats import wire as header
 from node.formats.errors import FloodmarkError
@@ -84,12 +85,14 @@ def _wire(data: bytes) -> None:
 
 def _batches(data: bytes) -> None:
     for found in batch.split(data):
+        decode_payload(found.payload)
         image.check_payload(found.payload)
         image.decode_records(found.payload)
 
 
 _HEARTBEAT: Final = Heartbeat(broker="n1", broker_epoch=1)
 _METADATA: Final = batch.build(1, image.encode_records([]))
+_GROUPS: Final = encode_batch([StateRecord(("group", "g"), GroupTarget(epoch=1))])
 _CONTROL: Final = batch.build(1, image.encode_records([]), control=True)
 _WIRE_SEED: Final = SEPARATOR.join(
     wire.encode("v1", "n1", _HEARTBEAT, header.fetch_body(1, 2, [_METADATA, _CONTROL]))
@@ -329,7 +332,7 @@ def _evidence_targets() -> Iterator[Target]:
 
 def _all() -> Iterator[Target]:
     yield Target("wire", _wire, (_WIRE_SEED,))
-    yield Target("batches", _batches, (_METADATA, _CONTROL))
+    yield Target("batches", _batches, (_METADATA, _CONTROL, _GROUPS))
     yield Target("schedule", _schedule, tuple(_corpus_schedules()))
     yield from _evidence_targets()
     yield Target("edn", partial(_jepsen, form="edn"), (_EDN,))
