@@ -9,8 +9,6 @@ import pytest
 from tests.lab.__main__ import main
 from tests.lab.small_bugs import CLASSES, small_bugs
 
-pytestmark = pytest.mark.nightly
-
 
 def test_each_small_bug_changes_its_source() -> None:
     bugs = small_bugs()
@@ -21,16 +19,19 @@ def test_each_small_bug_changes_its_source() -> None:
         assert bug.because
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("engine", ["mixed", "scenarios", "grammar"])
 def test_a_blind_search_finds_easy_bugs(engine: str, tmp_path: Path) -> None:
     easy = ["U01", "U11", "W17", "W28", "X18"]
     found(easy, engine, tmp_path)
 
 
+@pytest.mark.nightly
 def test_failures_that_stay_show_what_stops_the_rest(tmp_path: Path) -> None:
     found(["Y26", "Y27", "Y28", "Y29", "Y30"], "mixed", tmp_path)
 
 
+@pytest.mark.nightly
 def test_invariants_show_inside_the_cluster_what_clients_seldom_see(tmp_path: Path) -> None:
     codes = ["W12", "W19", "W23", "X17", "X21", "X24", "Y02", "Y15", "Y16"]
     found(codes, "mixed", tmp_path)
