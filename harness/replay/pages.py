@@ -175,7 +175,7 @@ def page_of_finding(finding: Path, tell: Tell) -> Path:
     schedule = load_schedule(finding / SCHEDULE)
     try_to_remove(run)
     result = simulate(schedule, seed=schedule.workload.seed, stop_at="never", keep=run)
-    write_story(run, result.checked)
+    write_story(run, result.judged)
     bring_finding(finding, run, tell)
     return page_of(run, tell)
 

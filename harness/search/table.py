@@ -14,14 +14,11 @@ from harness.search.findings import again
 from harness.search.loop import Budget
 from harness.search.shrink.explain import as_lines
 from harness.search.shrink.real_schedule import RUNS
+from harness.search.worlds.simulated import INTERNAL
 from harness.search.worlds.subject import GIVEN
-from node.core.protocol import REGISTRY
 from node.formats.json_input import Unreadable, read_file
 from reports import wording
 
-_FOUND_WITHIN: Final = ((3, 6), (10, 24), (30, 41), (100, 53), (300, 67), (1000, 80))
-"""Numbers of schedules, and the percentage of the lists W and X of `python -m tests.lab small_bugs`
-that searches of so many found: docs/known-bugs.md."""
 LEAST_RATE: Final = 0.1
 """The fewest runs a second that are worth a word: storms of real processes take their time."""
 UNFINISHED: Final = " (the time was over before it was the smallest)"
@@ -57,7 +54,6 @@ def summary(total: SearchedRow, kinds: int, seconds: float) -> str:
     lines += [f"  {number} x {name}" for name, number in sorted(total.buckets.items())]
     if total.fault_coverage and not kinds:
         lines += _not_tried(total.fault_coverage)
-        lines += _found_by_others(total)
     lines += [f"  problem: {problem}" for problem in total.problems[:5]]
     lines += [f"  could not be judged: {folder}" for folder in total.unknown_runs]
     return "\n".join(lines)
@@ -70,13 +66,6 @@ def _not_tried(coverage: Mapping[str, int]) -> Iterator[str]:
         yield f"  not tried, by the state of the partition that a fault hits: {never}"
     new = not_tried.rate_of_new(coverage)
     yield f"  about {new:.1%} of further faults would hit a role and a state that none has hit"
-
-
-def _found_by_others(total: SearchedRow) -> Iterator[str]:
-    """Yield how many unknown bugs simulated searches of no more schedules have found."""
-    shares = [percent for schedules, percent in _FOUND_WITHIN if schedules <= total.schedules]
-    if shares and total.subject.partition("+")[0] in REGISTRY:
-        yield f"  so many schedules found {shares[-1]}% of 51 bugs that nobody had searched for"
 
 
 def began(name: str, seed: int, budget: Budget, store: Path) -> str:
@@ -146,6 +135,8 @@ def _simulated(finding: Finding, folder: Path) -> Iterator[str]:
             f"  on real processes: {real} (fails in {finding.form_failures} of {RUNS} "
             "simulated runs with real latency)"
         )
+    elif finding.property == INTERNAL:
+        yield "  on real processes: not looked for, as no client, trace or log shows it"
     else:
         yield "  on real processes: no schedule was found"
 

@@ -56,7 +56,7 @@ class GroupInvariant:
                 r,
                 f"{node} has another state of groups than its log makes, at first in {what}",
             )
-        elif twice := _owned_twice(made):
+        elif self._checker.committed_stays and (twice := _owned_twice(made)):
             self._violated("one-owner", node, r, f"{' and '.join(twice)} both own a partition")
 
     def _violated(self, invariant: str, node: str, r: Replica, sentence: str) -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
+from checker.output.conclude import write_results
 from harness.formats.history import LogRun, Op
 from harness.formats.problem import Problem, rank
 from harness.formats.process_exits import Exit
@@ -84,6 +86,24 @@ class SimResult:
         """The properties that are broken according to the invariants or the checker, each once."""
         found = [p.property for p in self.checked.properties if p.verdict is Verdict.INVALID]
         return tuple(dict.fromkeys([*found, *(b.property for b in self.violations)]))
+
+    @cached_property
+    def judged(self) -> RunResult:
+        """What the checker found, and the violations of invariants that it cannot see."""
+        unseen = [b.anomaly() for b in self.violations if not b.visible]
+        if not unseen:
+            return self.checked
+        broken = {anomaly.property for anomaly in unseen}
+        return replace(
+            self.checked,
+            verdict=Verdict.INVALID,
+            sentence=self.sentence,
+            properties=tuple(
+                replace(p, verdict=Verdict.INVALID) if p.property in broken else p
+                for p in self.checked.properties
+            ),
+            anomalies=(*unseen, *self.checked.anomalies),
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -203,10 +223,10 @@ class SimRun:
         if checker.disks_kept:
             found.insert(0, StateInvariant(self._core, self._disk, checker).turn)
             found.append(MajorityInvariant(self._core, checker).turn)
-        if self.schedule.workload.idempotent:
-            found.append(ProducerInvariant(self._core, checker).turn)
-        if self.schedule.workload.members:
-            found.append(GroupInvariant(self._core, checker).turn)
+            if self.schedule.workload.idempotent:
+                found.append(ProducerInvariant(self._core, checker).turn)
+            if self.schedule.workload.members:
+                found.append(GroupInvariant(self._core, checker).turn)
         return found
 
     def execute(self) -> None:
@@ -269,7 +289,7 @@ class SimRun:
         checked = folder.check(left, keep)
         violations = tuple(self.invariants.violations) if self.invariants is not None else ()
         verdict = Verdict.INVALID if violations else checked.verdict
-        return SimResult(
+        made = SimResult(
             schedule=self.schedule,
             seed=self.seed,
             verdict=verdict,
@@ -288,6 +308,9 @@ class SimRun:
             faults=self.faults,
             exits=cluster.exits,
         )
+        if keep is not None and made.judged is not checked:
+            write_results(keep, made.judged)
+        return made
 
     # -- hooks
 

@@ -130,7 +130,7 @@ class Kafka(KafkaGroups):
     def zookeeper(self, node: Node) -> ZooKeeper:
         if not hasattr(self, "client"):
             lines = (node.folder / "config").read_text().splitlines()
-            config = dict(line.split("=", 1) for line in lines)
+            config = dict(line.split("=", 1) for line in lines if line)
             self.client = ZooKeeper(config["zookeeper.connect"])
             self.resources.callback(self.client.close)
         return self.client

@@ -6,7 +6,7 @@ it is imported, so all code that can import this module can read every fault."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -77,9 +77,11 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
             yield from (f"after: {wrong}" for wrong in self.after.problems())
         clients = workload.clients + workload.consumers + len(workload.scripted_clients())
         clients += workload.members
+        partitions = (*cluster.partition_names(), *[GROUPS_PARTITION] * (workload.members > 0))
         for field in ("on", "to"):
             target = getattr(self, field, None)
-            if target is not None and (wrong := _wrong_target(target, cluster, clients)):
+            wrong = target is not None and _wrong_target(target, partitions, cluster, clients)
+            if wrong:
                 yield f"{field}: {wrong}"
         for kind in getattr(self, "kinds", ()):
             if kind not in MESSAGE_KINDS:
@@ -119,15 +121,16 @@ def decode_all(faults: Any) -> tuple[Fault, ...]:
     return tuple(made)
 
 
-def _wrong_target(text: str, cluster: Cluster, clients: int) -> str | None:
+def _wrong_target(
+    text: str, partitions: Sequence[str], cluster: Cluster, clients: int
+) -> str | None:
     """Return the error in a target (a node, a comma list of nodes, or a role), or None."""
     role, _, partition = text.partition(":")
     if role in ROLES:
         if partition and role not in ROLES_OF_A_PARTITION:
             return f"role '{role}' takes no partition"
-        known = (*cluster.partition_names(), GROUPS_PARTITION)
-        if partition and partition.removeprefix(GROUP_PREFIX) not in known:
-            return f"no partition '{partition}' (there are {', '.join(cluster.partition_names())})"
+        if partition and partition.removeprefix(GROUP_PREFIX) not in partitions:
+            return f"no partition '{partition}' (there are {', '.join(partitions)})"
         return None
     nodes = {*cluster.broker_names(), *cluster.voter_names()}
     for name in text.split(","):

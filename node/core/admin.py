@@ -140,12 +140,14 @@ def _create_topic(
     if request.topic + "-0" in image.partitions:
         return Decision(detail=f"topic {request.topic} is there already")
     brokers = sorted(image.active(image.brokers), key=lambda b: (len(b), b))
-    refusal = _wrong_with_topic(request, len(brokers), MAX_PARTITIONS - len(image.partitions))
+    groups = request.groups and GROUPS_PARTITION not in image.partitions
+    room = MAX_PARTITIONS - len(image.partitions) - groups
+    refusal = _wrong_with_topic(request, len(brokers), room)
     if refusal:
         return _refused(refusal)
     records = []
     names = [f"{request.topic}-{number}" for number in range(request.partitions)]
-    for number, name in enumerate([*names, *[GROUPS_PARTITION] * request.groups]):
+    for number, name in enumerate([*names, *[GROUPS_PARTITION] * groups]):
         replicas = tuple(
             brokers[(number + i) % len(brokers)] for i in range(request.replication_factor)
         )

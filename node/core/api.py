@@ -6,7 +6,7 @@
 
 A turn: a world drains its inbox, steps every event, commits storage once, and only then sends. A
 message marked AFTER_COMMIT leaves after the commit of what its step wrote, one marked AT_ONCE may
-leave before (`node.core.before_commit`). Time is integer microseconds and only ever an argument;
+leave before (`node.core.turn`). Time is integer microseconds and only ever an argument;
 `effects.deadline_us` says when to step again if nothing arrives. A crash drops the object; a
 restart builds a new one from what is on the disk."""
 

@@ -11,14 +11,14 @@ from node.core.context import Context
 from node.core.log import LogStart
 from node.core.replica import Replica
 from node.formats.messages import AppendEntries, FetchResponse
-from node.formats.trace import DELETED, METADATA_PARTITION
+from node.formats.trace import DELETED, INTERNAL_PARTITIONS
 
 
 def at_append(ctx: Context, r: Replica) -> None:
     """Delete a leader's oldest committed records if there are a quarter more than the retention
     keeps."""
     keep = ctx.config.retention_records
-    if r.partition == METADATA_PARTITION:
+    if r.partition in INTERNAL_PARTITIONS:
         return
     end = r.leo if r.bugs.delete_beyond_hw else r.hw
     if end - r.log.start > keep + keep // 4:

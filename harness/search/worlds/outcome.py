@@ -261,9 +261,10 @@ def outcome_of(result: SimResult, about: str = "") -> ScheduleOutcome:
     unknown = any(
         p.verdict is Verdict.UNKNOWN and p.property != EXERCISE for p in result.checked.properties
     )
+    internal = next((b.invariant for b in result.violations if not b.visible), "")
     return ScheduleOutcome(
         failed=failure is not None,
-        internal_violation=next((b.invariant for b in result.violations if not b.visible), ""),
+        internal_violation=internal,
         bucket="" if failure is None else failure.bucket,
         property="" if failure is None else failure.property,
         broken=dict.fromkeys(broken, ""),
@@ -272,6 +273,6 @@ def outcome_of(result: SimResult, about: str = "") -> ScheduleOutcome:
         virtual_us=result.virtual_us,
         events=result.events,
         # A run that ended at a violation leaves reads open, so its checks may be unknown.
-        problem=result.sentence if unknown and failure is None else "",
+        problem=result.sentence if unknown and failure is None and not internal else "",
         result=result,
     )

@@ -85,7 +85,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         first = next(runs)[1]
         shown = first.failed
         for ending, outcome in runs:
-            shown = shown or outcome.failed
+            shown = shown or (outcome.failed and self.bucket(outcome) not in known)
             yield Drawn("", ending, outcome if outcome.failed else only_seen(outcome))
         yield Drawn("", schedule, only_seen(first) if shown and not first.failed else first)
 

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from node.core import leader
 from node.core.context import Context
-from node.core.groups import decide as deciding
-from node.core.groups.decide import Decided
+from node.core.groups.decide import LEAVES, Decided, decide, remove
 from node.core.groups.state import (
     GROUP,
     MEMBER,
@@ -58,7 +57,7 @@ class WaitingAnswer:
 class Coordinator:
     """The part of a broker that coordinates groups while it leads their partition. `applied` is the
     offset below which the log is in `state`, None while it does not lead; it serves when the high
-    watermark has reached `serves_at`. Sessions end by `heard_us`, times in microseconds."""
+    watermark has reached `serves_at`. `heard_us` is when each (group, member) last reported."""
 
     def __init__(self) -> None:
         self.state: CoordinatorState | None = None
@@ -82,6 +81,9 @@ class Coordinator:
             return  # a copy that the network made
         error = self._unable(r)
         if r is None or error is not Error.NONE:
+            key = request.group, request.member
+            if isinstance(request, GroupHeartbeat) and key in self.heard_us:
+                self.heard_us[key] = ctx.now_us  # It lives, whatever can be decided.
             refusal = GroupResponse(corr=request.corr, error=error, leader=r.leader if r else "")
             answers = error is Error.LOADING and ctx.bugs.serve_while_loading
             if answers and isinstance(request, OffsetFetch):
@@ -93,12 +95,15 @@ class Coordinator:
 
     def _decide(self, ctx: Context, r: Replica, source: str, request: GroupRequest) -> None:
         assert self.state is not None
-        decided = deciding.decide(self.state, r.bugs, request)
+        decided = decide(self.state, r.bugs, request)
         if decided.answer.error is not Error.NONE:
             ctx.send(source, replace(decided.answer, leader=r.leader))
             return
         if isinstance(request, GroupHeartbeat):
-            self.heard_us[request.group, request.member] = ctx.now_us
+            if request.epoch == LEAVES:
+                self.heard_us.pop((request.group, request.member), None)
+            else:
+                self.heard_us[request.group, request.member] = ctx.now_us
             if self.wake_us == NEVER:
                 self._set_wake(ctx)
         late = isinstance(request, OffsetCommit) and ctx.more and r.bugs.apply_before_append_order
@@ -218,27 +223,27 @@ class Coordinator:
         if self.state is None or r is None or not self.serving:
             self.wake_us = NEVER
             return
+        if _below_min_isr(r):
+            # It can remove nobody: all have another session.
+            self.heard_us = dict.fromkeys(self.heard_us, ctx.now_us)
+            self._set_wake(ctx)
+            return
         over = ctx.now_us - ctx.config.timings.session_ms * 1000
         ended: dict[str, list[str]] = {}
         for (group, member), heard_us in self.heard_us.items():
             if heard_us <= over:
                 ended.setdefault(group, []).append(member)
-        able = not _below_min_isr(r)
-        for group, names in ended.items() if able else ():
+        for group, names in ended.items():
             for name in names:
                 del self.heard_us[group, name]
-            records = deciding.remove(self.state, r.bugs, group, names)
-            none = Decided(records, GroupResponse())
+            records = remove(self.state, r.bugs, group, names)
+            removal = Decided(records, GroupResponse())
             if _empties(records) and r.bugs.late_group_tombstone:
                 self.state.apply(records)
-                self._late.append(("", none))
+                self._late.append(("", removal))
             else:
-                self._carry_out(ctx, r, "", none)
+                self._carry_out(ctx, r, "", removal)
         self._set_wake(ctx)
-        if not able:
-            # It heard nobody meanwhile: they have another session.
-            self.heard_us = dict.fromkeys(self.heard_us, ctx.now_us)
-            self._set_wake(ctx)
 
     def _set_wake(self, ctx: Context) -> None:
         first_us = min(self.heard_us.values(), default=NEVER)

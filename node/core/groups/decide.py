@@ -32,6 +32,7 @@ from node.formats.messages import (
     OffsetCommit,
     OffsetFetch,
 )
+from node.formats.wire_bounds import MAX_GROUP_PARTITIONS
 
 JOINS: Final = 0
 LEAVES: Final = -1
@@ -98,15 +99,16 @@ def deal(
 ) -> dict[str, tuple[str, ...]]:
     """Return which partitions each member shall own: as many each as possible, and of those that it
     had `before` as many as its share allows."""
-    partitions = sorted({p for member in members.values() for p in member.subscribed})
+    wants = {name: frozenset(member.subscribed) for name, member in sorted(members.items())}
+    partitions = sorted(frozenset().union(*wants.values()))
     share = -(-len(partitions) // max(1, len(members)))
     dealt: dict[str, list[str]] = {
-        name: [p for p in before.get(name, ()) if p in member.subscribed][:share]
-        for name, member in sorted(members.items())
+        name: [p for p in before.get(name, ()) if p in wanted][:share]
+        for name, wanted in wants.items()
     }
     taken = {partition for mine in dealt.values() for partition in mine}
     for partition in (p for p in partitions if p not in taken):
-        ready = [name for name in dealt if partition in members[name].subscribed]
+        ready = [name for name, wanted in wants.items() if partition in wanted]
         dealt[min(ready, key=lambda name: (len(dealt[name]), name))].append(partition)
     return {name: tuple(mine) for name, mine in dealt.items()}
 
@@ -116,8 +118,10 @@ def _heartbeat(state: CoordinatorState, bugs: Bugs, request: GroupHeartbeat) -> 
     group, name = request.group, request.member
     target, members = state.group(group), state.members(group)
     known, records = members.get(name), list[StateRecord]()
+    says: Collection[str] = request.owned
     if request.epoch == JOINS:
-        if len(state.values) >= MAX_VALUES:
+        wanted = {p for each in members.values() for p in each.subscribed} | {*request.subscribed}
+        if len(state.values) >= MAX_VALUES or len(wanted) > MAX_GROUP_PARTITIONS:
             return _refused(request, Error.OVERLOADED)
         # It says that it owns nothing, whatever it owned before.
         joined = MemberState(epoch=target.epoch, subscribed=request.subscribed)
@@ -127,7 +131,9 @@ def _heartbeat(state: CoordinatorState, bugs: Bugs, request: GroupHeartbeat) -> 
         return _refused(request, Error.UNKNOWN_MEMBER)
     elif request.epoch not in (known.epoch, known.previous):
         return _refused(request, Error.FENCED_MEMBER_EPOCH)
-    member = _reconciled(name, members, target, request.owned)
+    elif request.epoch != known.epoch:
+        says = known.owned  # What it owned then may be late, and gives nothing up.
+    member = _reconciled(name, members, target, says)
     if member != known:
         records.append(StateRecord((MEMBER, group, name), member))
     mine = target.target.get(name, ())
@@ -198,8 +204,8 @@ def _fetch(state: CoordinatorState, request: OffsetFetch) -> Decided:
 
 def _fence(member: MemberState, partitions: Collection[str], epoch: int) -> Error:
     """Return why a member may not act on partitions at an epoch, NONE if it may."""
-    within = all(
-        member.owned.get(partition, epoch + 1) <= epoch <= member.epoch for partition in partitions
+    within = epoch <= member.epoch and all(
+        member.owned.get(partition, epoch + 1) <= epoch for partition in partitions
     )
     return Error.NONE if within else Error.FENCED_MEMBER_EPOCH
 

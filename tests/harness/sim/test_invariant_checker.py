@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +13,12 @@ from msgspec.structs import replace
 from checker.formats.verdict import Verdict
 from harness.formats.history import Op, Read, RecordRun
 from harness.formats.run_info import Promise
-from harness.sim.invariant_checker import InvariantChecker
+from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.sim.node import SimNode
 from harness.sim.run import simulate
 from nemesis import ready_made
 from nemesis.faults import Kill, Link
-from nemesis.formats.schedule import After, Schedule
+from nemesis.formats.schedule import After, Schedule, load
 from node.core.protocol import KAFKA
 from tests.support.sim_schedules import plan, storm
 
@@ -172,3 +174,21 @@ def test_voters_need_not_wait_for_the_whole_recovery_limit() -> None:
     assert run.verdict is Verdict.VALID, run.checked.sentence
     assert 0 < phases.heal_us <= phases.in_sync_us
     assert phases.stop_writing_us - phases.heal_us < run.info.recovery_limit_ms * 1000
+
+
+@pytest.mark.parametrize("file", sorted((Path(__file__).parent / "no_alarms").iterdir()))
+def test_a_correct_broker_raises_no_alarm_where_an_invariant_once_did(file: Path) -> None:
+    schedule = load(file)
+    result = simulate(schedule, seed=schedule.workload.seed, stop_at="any")
+    assert result.violations == ()
+
+
+def test_a_run_that_broke_an_invariant_inside_is_kept_as_invalid(tmp_path: Path) -> None:
+    schedule = plan(bugs=())
+    result = simulate(schedule, seed=1, stop_at="never", keep=tmp_path / "run")
+    assert result.judged is result.checked
+    broken = Violation("high-watermark-committed", 7, 9, "n1 has another one")
+    inside = dataclasses.replace(result, violations=(broken,), sentence="invalid: n1 has another")
+    assert inside.judged.verdict is Verdict.INVALID
+    assert inside.judged.broken == {broken.property: broken.invariant}
+    assert inside.judged.sentence == "invalid: n1 has another"
