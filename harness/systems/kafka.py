@@ -129,9 +129,7 @@ class Kafka(KafkaGroups):
 
     def zookeeper(self, node: Node) -> ZooKeeper:
         if not hasattr(self, "client"):
-            lines = (node.folder / "config").read_text().splitlines()
-            config = dict(line.split("=", 1) for line in lines if line)
-            self.client = ZooKeeper(config["zookeeper.connect"])
+            self.client = ZooKeeper(kafka_config.zookeeper_of(node))
             self.resources.callback(self.client.close)
         return self.client
 

@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from harness.systems.adapter import MEMBERS, Node
-from harness.systems.external.kafka_groups import BROKER
 from node.formats.errors import UsageError
+
+SESSION_MS: Final = 6000
+GROUPS: Final = f"""group.initial.rebalance.delay.ms=0
+        group.consumer.session.timeout.ms={SESSION_MS}
+        group.consumer.min.session.timeout.ms={SESSION_MS}
+        group.consumer.heartbeat.interval.ms=1000\ngroup.consumer.min.heartbeat.interval.ms=1000"""
+"""Settings of brokers for groups; a broker ignores those that its version does not know."""
 
 LOG4J: Final = """log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender
     log4j.appender.out.layout=org.apache.log4j.PatternLayout
@@ -30,6 +36,13 @@ def of_old_broker(me: Node, others: Sequence[Node], given: Mapping[str, str]) ->
         zookeeper.connect={zookeeper}\nzookeeper.connection.timeout.ms=30000
         zookeeper.session.timeout.ms=3000\nlisteners=PLAINTEXT://{me.listen("client")}
         advertised.listeners=PLAINTEXT://{me.dial("client")}"""
+
+
+def zookeeper_of(node: Node) -> str:
+    """Return the address of ZooKeeper in the settings of a broker."""
+    lines = (node.folder / "config").read_text().splitlines()
+    (found,) = (line for line in lines if line.startswith("zookeeper.connect="))
+    return found.partition("=")[2]
 
 
 def of_quorum(me: Node, others: Sequence[Node], given: Mapping[str, str], version: str) -> str:
@@ -58,7 +71,7 @@ def _of_broker(me: Node, given: Mapping[str, str]) -> str:
         unclean.leader.election.enable={given["unclean"]}
         auto.create.topics.enable=false\noffsets.topic.num.partitions=1
         controlled.shutdown.retry.backoff.ms=500\nlog.cleaner.enable=false
-        {BROKER if int(given.get(MEMBERS.name, 0)) else ""}"""
+        {GROUPS if int(given.get(MEMBERS.name, 0)) else ""}"""
 
 
 def number(node: Node) -> int:

@@ -12,14 +12,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from harness.formats.run_info import GroupPromise
 from harness.systems.adapter import Delivery, Node, Polled, Position, Setting
+from harness.systems.external.kafka_config import SESSION_MS
 from harness.systems.external.kafka_protocol import KafkaProtocol
 
-SESSION_MS: Final = 6000
-BROKER: Final = f"""group.initial.rebalance.delay.ms=0
-        group.consumer.session.timeout.ms={SESSION_MS}
-        group.consumer.min.session.timeout.ms={SESSION_MS}
-        group.consumer.heartbeat.interval.ms=1000\ngroup.consumer.min.heartbeat.interval.ms=1000"""
-"""Settings of brokers for groups; a broker ignores those that its version does not know."""
 PROTOCOL: Final = Setting(
     "protocol", "classic", "group.protocol of members", ("classic", "consumer")
 )
