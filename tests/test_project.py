@@ -402,13 +402,13 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 # The most lines of Python in a package, and of all documents together. A budget only falls, except
 # by what a feature needs: groups of consumers, a grammar of schedules, more systems and clients.
 BUDGETS = {
-    "documents": 4_425,
-    "node": 11_283,
-    "nemesis": 10_046,
-    "checker": 18_355,
-    "reports": 6_225,
-    "harness": 38_008,
-    "tests": 50_023,
+    "documents": 4_459,
+    "node": 11_993,
+    "nemesis": 9_815,
+    "checker": 18_048,
+    "reports": 6_097,
+    "harness": 38_597,
+    "tests": 49_613,
 }
 
 
