@@ -89,9 +89,9 @@ class SimResult:
 
     @cached_property
     def judged(self) -> RunResult:
-        """What the checker found, and the violations of invariants that it cannot see."""
+        """The result of the checker; if that is no failure, with violations that it cannot see."""
         unseen = [b.anomaly() for b in self.violations if not b.visible]
-        if not unseen:
+        if not unseen or self.checked.verdict is Verdict.INVALID:
             return self.checked
         broken = {anomaly.property for anomaly in unseen}
         return replace(
