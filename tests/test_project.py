@@ -402,7 +402,7 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 # The most lines of Python in a package, and of all documents together. A budget only falls, except
 # by what a feature needs: groups of consumers, a grammar of schedules, more systems and clients.
 BUDGETS = {
-    "documents": 4_459,
+    "documents": 4_458,
     "node": 11_993,
     "nemesis": 9_815,
     "checker": 18_048,

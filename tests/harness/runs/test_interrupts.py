@@ -22,7 +22,7 @@ def wait():
     print("judging", flush=True)
     sys.stdin.readline()
 
-def check(*_):
+def check(*_, **__):
     {body}
 
 judge.judge = check
