@@ -486,7 +486,7 @@ class TestDocuments:
             f"{file.name}:{number} has {len(line)} characters"
             for file in self.files
             for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-            if len(line) > self.longest
+            if len(line) > self.longest and not line.startswith("|")  # No row can be broken.
         ]
         assert not long, "\n".join(long)
 
