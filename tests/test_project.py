@@ -404,11 +404,11 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 BUDGETS = {
     "documents": 4_458,
     "node": 11_993,
-    "nemesis": 9_815,
-    "checker": 18_048,
+    "nemesis": 9_824,
+    "checker": 18_062,
     "reports": 6_097,
-    "harness": 38_597,
-    "tests": 49_613,
+    "harness": 38_588,
+    "tests": 49_640,
 }
 
 
@@ -486,7 +486,7 @@ class TestDocuments:
             f"{file.name}:{number} has {len(line)} characters"
             for file in self.files
             for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-            if len(line) > self.longest and not line.startswith("|")  # No row can be broken.
+            if len(line) > self.longest
         ]
         assert not long, "\n".join(long)
 

@@ -3,7 +3,7 @@ delivered, who settled it, and how far the group was."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -63,6 +63,8 @@ def told(
     steps += [(s, False) for s in _departures(known, holders, wrong_us)]
     cited = {w.op for w in finding.witnesses}
     moves = list(_moves(known))
+    if RULE_OF.get(finding.name) == "position-kept":
+        cited |= _highest_commit(moves, known.partition, wrong_us)
     for op in moves:
         about = op.said.op in cited or op.said.f == "assign"
         steps.append((_position_step(op, known.partition), not about))
@@ -138,6 +140,18 @@ def _moves(known: PartitionEvidence) -> Iterator[MemberOp]:
         stated = any(p.partition == known.partition for p in op.said.positions)
         if (op.said.f == "assign" and named) or (op.said.f in ("commit", "position") and stated):
             yield op
+
+
+def _highest_commit(moves: Sequence[MemberOp], partition: str, before_us: int) -> set[int]:
+    """Return the operation that had the highest position confirmed by a time; none if none had."""
+    confirmed = [
+        (at.offset, -op.said.t_us, op.said.op)
+        for op in moves
+        if (op.said.f, op.said.type) == ("commit", "ok") and op.said.t_us <= before_us
+        for at in op.said.positions
+        if at.partition == partition
+    ]
+    return {number for _, _, number in (max(confirmed),)} if confirmed else set()
 
 
 def _position_step(op: MemberOp, partition: str) -> StoryStep:

@@ -59,14 +59,14 @@ def subject(result: RunResult) -> Anomaly | None:
 def build(known: PartitionEvidence, finding: Anomaly) -> Story:
     """Return the story of a finding, from the evidence about its partition."""
     life, seen, members = None, outside.RecordSeen(), tuple[Span, ...]()
-    if known.traced:
+    if finding.property in OF_GROUPS and finding.partition != trace.GROUPS_PARTITION:
+        told, seen, members = delivery.told(known, finding)
+    elif known.traced:
         life = _life(known, finding)
         if life is not None and 0 <= shown_us(known, finding) < life.first_us:
             life = None  # The offset of the finding is that of a log end.
         seen = _seen(known, finding, life) if life is not None else seen
         told = _told(known, finding, life, seen)
-    elif finding.property in OF_GROUPS:
-        told, seen, members = delivery.told(known, finding)
     else:
         told, seen = outside.told(known, finding)
     kept, left_out = _shortened(told)

@@ -62,12 +62,14 @@ class SystemRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """The first cells in the document, without a version."""
-        settings = " ".join(f"`{name}={value}`" for name, value in self.settings.items())
+        """The first cells in the document, with a version only if the row names it."""
+        others = dict(self.settings)
+        system = f"{self.system} {others.pop('servers', '')}".rstrip()
+        settings = " ".join(f"`{name}={value}`" for name, value in others.items())
         schedule = f"`{self.schedule}`" if self.schedule else "drawn storms"
         schedule += f", {self.disk} disks" if self.disk else ""
         schedule += f", `{self.about}`" if self.about else ""
-        return self.system, settings or "default", schedule
+        return system, settings or "default", schedule
 
     def job(self, seed: int, store: Path, name: str) -> RealJob:
         """Return the job of a run. Raises UsageError if the server is not installed."""
@@ -189,11 +191,12 @@ def write(page: Path, results: Sequence[RowRuns]) -> None:
 def lines(document: str, results: Sequence[RowRuns]) -> str:
     """Return the table in Markdown: rows that have `made` all their runs by these, others as the
     document has them."""
-    old = {}
+    old: dict[tuple[str, ...], tuple[str, ...]] = {}
     for line in document.partition(BEGIN)[2].partition(END)[0].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == len(HEADINGS):
-            old[(cells[0].partition(" ")[0], *cells[1:3])] = tuple(cells)
+            for system in (cells[0], cells[0].partition(" ")[0]):
+                old.setdefault((system, *cells[1:3]), tuple(cells))
     done = {runs.name: runs for runs in results if len(runs.lost) == runs.of}
     cells_of = [HEADINGS, ("---",) * len(HEADINGS)]
     for row in table():
@@ -206,8 +209,8 @@ def lines(document: str, results: Sequence[RowRuns]) -> str:
 
 def _cells(row: SystemRow, runs: RowRuns) -> tuple[str, ...]:
     system, *others = row.cells
-    lost = f"{min(runs.lost)} to {max(runs.lost)}" if any(runs.lost) else ""
+    lost = "–".join(map(str, sorted({min(runs.lost), max(runs.lost)}))) if any(runs.lost) else ""
     state = {True: "", False: "**does not hold**: ", None: "**open**: "}[runs.holds]
-    verdicts = f"{state}{runs.as_expected} of {runs.of} {row.expect}"
-    label = f"{system} {runs.version}".rstrip()
+    verdicts = f"{state}{runs.as_expected}/{runs.of} {row.expect}"
+    label = system if " " in system else f"{system} {runs.version}".rstrip()
     return label, *others, verdicts, lost, str(datetime.date.today())

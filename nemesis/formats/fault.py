@@ -6,7 +6,7 @@ it is imported, so all code that can import this module can read every fault."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from harness.formats.history import GROUP_PREFIX
 from nemesis.formats.cluster_spec import After, Cluster, Milliseconds, Strict, Workload, in_words
 from node.formats.errors import unknown_name
+from node.formats.json_input import decode
 from node.formats.messages import MESSAGE_KINDS
 from node.formats.trace import GROUPS_PARTITION
 
@@ -119,6 +120,13 @@ def decode_all(faults: Any) -> tuple[Fault, ...]:
             text = in_words(error)
             raise msgspec.ValidationError(f"fault {index} ({what}): {text}") from None
     return tuple(made)
+
+
+def renamed(faults: Sequence[Fault], names: Mapping[str, str]) -> tuple[Fault, ...]:
+    """Return faults with other names of brokers and partitions, in their targets and triggers."""
+    text = msgspec.json.encode(faults).decode()
+    text = re.sub(r"\b(n|log-)\d+\b", lambda found: names.get(found[0], found[0]), text)
+    return decode_all(decode(text, Any))
 
 
 def _wrong_target(

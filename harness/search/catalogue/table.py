@@ -69,7 +69,9 @@ def details(entry: Entry, results: Sequence[EntryResult]) -> str:
     if shown is None:
         return ""
     faults = [re.sub(r"^\s*[\d.]+ s:?\s+", "", line) for line in shown.faults]
-    words = [f"{'; '.join(faults)}{'' if shown.shrink_runs else ' (as drawn)'}"]
+    words = [
+        f"{'; '.join(faults) or 'no fault is needed'}{'' if shown.shrink_runs else ' (as drawn)'}"
+    ]
     if shown.safe_settings:
         words.append(f"Safe: {settings_text(shown.safe_settings)}")
     if entry.note:

@@ -27,7 +27,8 @@ from harness.search.draw.wide_scenarios import (
 )
 from nemesis.faults import ClockRate, Isolate, Kill, Link, Pause, Reassign
 from nemesis.faults.clocks import RATES
-from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, parse
+from nemesis.formats.fault import renamed
+from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 from node.formats.trace import GROUPS_PARTITION
@@ -183,7 +184,7 @@ def _groups(choose: RandomChoices, schedule: Schedule) -> Schedule:
     cluster = replace(schedule.cluster, partitions=partitions, retention_records=0)
     made = replace(schedule, cluster=cluster, workload=workload)
     if not choose.chance(30):
-        made = parse(made.to_json().replace(b'log-0"', GROUPS_PARTITION.encode() + b'"'))
+        made = replace(made, faults=renamed(made.faults, {"log-0": GROUPS_PARTITION}))
     return _with(made, [_at_group(choose, made) for _ in range(choose.pick((1, 2, 0)))])
 
 

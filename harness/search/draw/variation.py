@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from nemesis.formats.fault import renamed
 from nemesis.formats.schedule import Cluster, Fault, Schedule, check
 from node.core.protocol import protocol as protocol_of
 from node.formats.errors import UsageError
@@ -23,8 +24,6 @@ _FACTORS: Final = (0.3, 0.6, 1.4, 2.2)
 _DELAYS_MS: Final = (0, 1, 5, 20, 60, 150)
 _LATEST_MS: Final = 3500
 _TAILS_MS: Final = (300, 500, 800)
-_NAMED: Final = ("on", "to", "replicas", "first")
-"""The fields of faults that name brokers."""
 _ROLES: Final = ("leader:log-0", "follower:log-0", "controller", "voters", "clients")
 _OF_CLUSTER: Final = (
     *("min_isr", "flush", "flush_interval_ms", "retention_records", "fetch_max_bytes"),
@@ -83,31 +82,15 @@ def _targeted(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedu
     return _with_fault(schedule, rng.choice(aimed), on=on)
 
 
-def _renamed(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
+def _exchanged(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
     """Exchange two brokers from one fault on."""
     names = schedule.cluster.broker_names()
     at = _any(rng, schedule)
     if at < 0 or len(names) < 2:
         return schedule
     one, two = rng.sample(names, 2)
-    changed = tuple(_exchanged(fault, one, two) for fault in schedule.faults[at:])
+    changed = renamed(schedule.faults[at:], {one: two, two: one})
     return replace(schedule, faults=(*schedule.faults[:at], *changed))
-
-
-def _exchanged(fault: Fault, one: str, two: str) -> Fault:
-    """Return the fault with two names of brokers exchanged, in its targets and its trigger."""
-
-    def swap(text: str) -> str:
-        other = {one: two, two: one}
-        return ",".join(other.get(name, name) for name in text.split(","))
-
-    changed: dict[str, object] = {
-        end: swap(getattr(fault, end)) for end in _NAMED if hasattr(fault, end)
-    }
-    if fault.after is not None and "node" in fault.after.match:
-        match = fault.after.match | {"node": swap(fault.after.match["node"])}
-        changed["after"] = replace(fault.after, match=match)
-    return replace(fault, **changed)
 
 
 def _moved(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedule:
@@ -182,6 +165,6 @@ def _optioned(rng: random.Random, schedule: Schedule, other: Schedule) -> Schedu
 
 
 _ALL: Final[tuple[Change, ...]] = (
-    *(_targeted, _renamed, _moved, _moved, _lasting, _without, _spliced, _spliced, _optioned),
+    *(_targeted, _exchanged, _moved, _moved, _lasting, _without, _spliced, _spliced, _optioned),
 )
 """The changes, as often as each is drawn."""

@@ -13,11 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults import kind_of
-from nemesis.formats.fault import decode_all
+from nemesis.formats.fault import renamed
 from nemesis.formats.schedule import After, Cluster, Fault, Operation, Schedule, Workload, check
 from node.formats import trace
 from node.formats.errors import UsageError
-from node.formats.json_input import decode
 
 _PLAIN_CLUSTER: Final = Cluster()
 SHORTEST_MS: Final = 20
@@ -174,12 +173,7 @@ def lower_names(schedule: Schedule) -> Iterator[Schedule]:
     logs = {f"log-{old}": f"log-{new}" for new, old in enumerate(partitions)}
     for names in (brokers, logs):
         if any(old != new for old, new in names.items()):
-            yield replace(schedule, faults=_renamed(text, names))
-
-
-def _renamed(faults: str, names: Mapping[str, str]) -> tuple[Fault, ...]:
-    text = re.sub(r"\b(n|log-)\d+\b", lambda found: names.get(found[0], found[0]), faults)
-    return decode_all(decode(text, Any))
+            yield replace(schedule, faults=renamed(schedule.faults, names))
 
 
 def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:

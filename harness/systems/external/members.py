@@ -163,12 +163,12 @@ class Member:
         method: Callable[..., Any] | None,
         *arguments: Any,
         timeout_s: float = SETTLE_S,
-        told: Callable[[Any], dict[str, Any]] = lambda answer: {},
+        completion: Callable[[Any], dict[str, Any]] = lambda answer: {},
         **fields: Any,
     ) -> tuple[Any, OpType]:
-        """Do an operation and put it on record; return the answer, None without one, and how it
-        ended. `told` returns what is said of an answer, and may say how it ended ("type"). It
-        raises WrongAnswer."""
+        """Do an operation and put it on record; return its answer, None without one, and its
+        outcome. `completion(answer)` returns fields of its completion, perhaps with another "type",
+        and raises WrongAnswer."""
         thread = self._idle.pop() if self._idle else ProcessThread(self._processes())
         op = Op(
             op=self.group.next_op(),
@@ -186,10 +186,9 @@ class Member:
         try:
             if method is not None:
                 answer = await call(method, *arguments, timeout_s=timeout_s + GRACE_S)
-            end = {"type": "ok", **told(answer)}
+            end = {"type": "ok", **completion(answer)}
         except Exception as error:
-            answer, changes_nothing = None, f == "position" or (f == "poll" and self.group.commits)
-            failed = isinstance(error, Refused) or changes_nothing
+            answer, failed = None, isinstance(error, Refused) or self._is_without_effect(f, error)
             end = {"type": "fail" if failed else "info", "error": self.group.errors.note(f, error)}
         finally:
             self.group.write(replace(op, t_us=now_us(), **end))
@@ -198,6 +197,12 @@ class Member:
             self._idle.append(thread)
         how: OpType = end["type"]
         return answer, how
+
+    def _is_without_effect(self, f: OpKind, error: Exception) -> bool:
+        """Return whether an operation delivers nothing if it ends with an error."""
+        if f == "poll":  # An answer that is not understood may have delivered something.
+            return self.group.commits and not isinstance(error, WrongAnswer)
+        return f == "position"
 
     def _processes(self) -> Iterator[int]:
         while True:
@@ -233,7 +238,7 @@ class Member:
         polled, how = await self._do(
             *("poll", self.group.adapter.poll, self.session, limit, POLL_S),
             timeout_s=POLL_S + SETTLE_S,
-            told=self._polled,
+            completion=self._polled,
             final=final,
         )
         if how == "info" or (how == "fail" and self.group.commits):
@@ -256,7 +261,7 @@ class Member:
         starts = tuple(GroupPosition(partition=n, offset=at) for n, at in assigned.items())
         await self._do(
             *("assign", None),
-            told=lambda answer: {"positions": starts},
+            completion=lambda answer: {"positions": starts},
             epoch=epoch,
             partitions=tuple(assigned),
         )
@@ -265,14 +270,14 @@ class Member:
         """Commit the positions behind deliveries."""
         behind = {each.partition: each.offset + 1 for each in given}
 
-        def told(epoch: Any) -> dict[str, Any]:
+        def confirmed(epoch: Any) -> dict[str, Any]:
             if type(epoch) is not int:
                 raise WrongAnswer(f"commit returned {epoch!r}, which is no epoch")
             return {"epoch": epoch}
 
         await self._do(
             *("commit", self.group.adapter.commit, self.session, behind, SETTLE_S),
-            told=told,
+            completion=confirmed,
             positions=tuple(GroupPosition(partition=n, offset=at) for n, at in behind.items()),
         )
 
@@ -285,7 +290,7 @@ class Member:
             await self._commit(given)
             return
 
-        def told(confirmed: Any) -> dict[str, Any]:
+        def settled(confirmed: Any) -> dict[str, Any]:
             if not isinstance(confirmed, bool):
                 raise WrongAnswer(
                     f"acknowledge returned {confirmed!r}, which is neither True nor False"
@@ -295,7 +300,7 @@ class Member:
         await self._do(
             "ack" if how == "ack" else "nack",
             *(self.group.adapter.acknowledge, self.session, tuple(given), how, SETTLE_S),
-            told=told,
+            completion=settled,
             deliveries=tuple(delivered(given, self.group.record_bytes)),
         )
 
@@ -305,7 +310,7 @@ class Member:
             ask, names = self.group.adapter.positions, self.group.partitions
             await self._do(
                 *("position", ask, self.connection, GROUP, names, SETTLE_S),
-                told=lambda found: {"positions": checked_positions(found, names)},
+                completion=lambda found: {"positions": checked_positions(found, names)},
                 final=final,
             )
 

@@ -151,16 +151,16 @@ def test_the_command_writes_the_table(
     monkeypatch.setattr(rows, "do_one", do_one)
     assert run(KEEPS, LOSES) == 0
     written = page.read_text()
-    assert "| `speed=slow` | drawn storms | 2 of 2 invalid | 7 to 7 |" in written
+    assert "| `speed=slow` | drawn storms | 2/2 invalid | 7 |" in written
     said = capsys.readouterr()
     assert said.out.startswith(f"ok   {KEEPS.name} (1.0): 2 of 2 valid; it holds with 2 of 2\n")
     # A row that cannot be run keeps its last result.
     losing.clear()
     assert run(GONE, LOSES) == 1
-    assert "**does not hold**: 0 of 2 invalid" in page.read_text()
+    assert "**does not hold**: 0/2 invalid" in page.read_text()
     hangs = SystemRow(system=TRIAL, settings={"broken": "hangs"}, expect="valid", least=1, of=1)
     assert run(hangs) == 2
-    assert "**open**: 0 of 1 valid" in page.read_text()
+    assert "**open**: 0/1 valid" in page.read_text()
     capsys.readouterr()
     assert run(GONE) == 2
     assert capsys.readouterr().out.endswith(f"open {GONE.name}: not run: {why_gone()}\n")

@@ -3,6 +3,7 @@ breaks that in the smallest schedule that a search found (`group_bugs/`)."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from checker.formats.anomalies import OWNERSHIP
 from checker.formats.verdict import Verdict
 from harness.formats.group_state import GROUP_STATES
+from harness.search.worlds.outcome import failure_of
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Link, Pause
 from nemesis.formats.schedule import Cluster, Schedule, Workload, load
@@ -58,3 +60,13 @@ def test_members_get_everything_once_the_faults_are_over(tmp_path: Path) -> None
 def test_without_invariants_the_checker_sees_a_state_unlike_its_log() -> None:
     result = simulate(load(SCHEDULES / "B9.json"), seed=1, check_invariants=False)
     assert "replay-differs" in {anomaly.name for anomaly in result.checked.anomalies}
+
+
+def test_the_story_of_a_position_that_goes_back_has_the_commit_that_was_confirmed() -> None:
+    failure = failure_of(simulate(load(SCHEDULES / "B5.json"), seed=1, stop_at="never"))
+    assert failure is not None
+    told = failure.story()
+    said = [step.text for step in told.steps]
+    assert any(re.fullmatch(r"c3-4 commits position \d+ in epoch 7: confirmed.", s) for s in said)
+    assert told.steps[told.cause].text == "Fault: pause n2, the leader of __groups-0."
+    assert said[told.loss] == "c3-4 is told that the group is at no position in epoch 7."

@@ -246,6 +246,18 @@ def test_a_group_with_positions_owns_partitions_and_commits(
     assert {("assign", "ok"), ("commit", "ok"), ("join", "ok"), ("position", "ok")} <= ended
 
 
+def test_a_poll_that_is_not_understood_may_have_delivered_something(tmp_path: Path) -> None:
+    class Odd(Log):
+        asked = 0
+
+        async def poll(self, *given: Any) -> Any:
+            self.asked += 1
+            return 3 if self.asked == 5 else await super().poll(*given)
+
+    ended = {op.type for op in history(tmp_path, Odd()) if op.f == "poll" and op.error}
+    assert ended == {"info"}
+
+
 def test_a_commit_without_an_epoch_is_said(tmp_path: Path) -> None:
     class Odd(Log):
         async def commit(self, *_: Any) -> Any:
