@@ -82,7 +82,8 @@ def headline(folder: RunFolder) -> str:
     if folder.verdict is not Verdict.INVALID or found is None:
         return _of_verdict(folder)
     # The loss of the story, else the time of the finding.
-    loss_us = -1 if folder.story is None else folder.story.loss_us
+    story = folder.story
+    loss_us = -1 if story is None or story.loss < 0 <= found.t_us else story.loss_us
     t_us = found.t_us if loss_us < 0 else loss_us
     at_s = f"{folder.seconds(t_us):.2f} s" if t_us >= 0 else ""
     if found.name in _STUCK:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,18 +19,32 @@ from msgspec.structs import replace
 
 from harness.formats.finding import Counterfactual, Explanation
 from harness.search.deadline import Stop, never
-from harness.search.worlds.outcome import ScheduleOutcome, failure_of, run_simulated
+from harness.search.worlds.outcome import (
+    ScheduleOutcome,
+    failure_inside,
+    failure_of,
+    outcome_of,
+    run_simulated,
+)
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
 from node.formats.files import write_whole
 from reports import wording
 
+_Left = tuple[ScheduleOutcome, dict[str, Any]]
+"""An outcome, and the fields of what was left out."""
 MOST_MESSAGES: Final = 30
 """The largest number of messages that are left out one by one; each takes a run."""
 
 
-def explain(schedule: Schedule, stop: Stop = never) -> Explanation:
+Bucket = Callable[[ScheduleOutcome], str]
+"""The name of the class of an outcome's failure, "" if it did not fail."""
+
+
+def explain(
+    schedule: Schedule, stop: Stop = never, bucket: Bucket = attrgetter("bucket")
+) -> Explanation:
     """Explain a failing schedule: run it, and run it again for each fault or message that is left
     out, until `stop` returns True. The result is deterministic unless it is stopped."""
     affected: list[AffectedMessage] = []
@@ -39,17 +54,19 @@ def explain(schedule: Schedule, stop: Stop = never) -> Explanation:
         return False
 
     result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible", exempt=listen)
-    failure = failure_of(result)
+    failure = failure_of(result) or failure_inside(result)
     if failure is None:
         return Explanation(schedule=schedule.digest(), sentence=result.sentence)
-    named = failure.bucket
+    named = bucket(outcome_of(result))
     changes = []
-    for change in chain(
-        _faults(schedule, named),
-        _groups(schedule, named, affected),
-        _messages(schedule, named, affected, result.info.phases.storm_us),
+    for outcome, left_out in chain(
+        _faults(schedule),
+        _groups(schedule, affected),
+        _messages(schedule, affected, result.info.phases.storm_us),
     ):
-        changes.append(change)
+        instead = bucket(outcome)
+        fails = instead == named
+        changes.append(Counterfactual(fails=fails, instead="" if fails else instead, **left_out))
         if stop():
             break
     one_by_one = sum(change.kind == "message" for change in changes)
@@ -86,17 +103,15 @@ def as_lines(explanation: Explanation) -> Iterator[str]:
         yield f"without {one.without}: {result_text}"
 
 
-def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
+def _faults(schedule: Schedule) -> Iterator[_Left]:
     for index, fault in enumerate(schedule.faults):
         rest = (*schedule.faults[:index], *schedule.faults[index + 1 :])
         outcome = run_simulated(replace(schedule, faults=rest))
         without = f"fault {index} ({wording.intent(fault)})"
-        yield _counterfactual(outcome, named, kind="fault", fault=index, without=without)
+        yield outcome, {"kind": "fault", "fault": index, "without": without}
 
 
-def _groups(
-    schedule: Schedule, named: str, affected: list[AffectedMessage]
-) -> Iterator[Counterfactual]:
+def _groups(schedule: Schedule, affected: list[AffectedMessage]) -> Iterator[_Left]:
     """Yield the result for each group of messages of one kind on one link, if all of them pass."""
     links = Counter(message[1:] for message in affected)
     for (sender, receiver, kind), count in links.items():
@@ -108,42 +123,25 @@ def _groups(
         ) -> bool:
             return message[1:] == group
 
-        yield _counterfactual(
-            run_simulated(schedule, exempt=exempt),
-            named,
-            kind="messages",
-            without=f"the loss of all {count} '{kind}' from {sender} to {receiver}",
-            sender=sender,
-            receiver=receiver,
-            message=kind,
-        )
+        without = f"the loss of all {count} '{kind}' from {sender} to {receiver}"
+        ends = {"sender": sender, "receiver": receiver, "message": kind}
+        outcome = run_simulated(schedule, exempt=exempt)
+        yield outcome, {"kind": "messages", "without": without, **ends}
 
 
 def _messages(
-    schedule: Schedule, named: str, affected: list[AffectedMessage], storm_us: int
-) -> Iterator[Counterfactual]:
+    schedule: Schedule, affected: list[AffectedMessage], storm_us: int
+) -> Iterator[_Left]:
     """Yield the result for each message, if it passes."""
     for number, (t_us, sender, receiver, kind) in enumerate(affected[:MOST_MESSAGES]):
         at = f"{(t_us - storm_us) / 1e6:.3f} s"
-        yield _counterfactual(
-            run_simulated(schedule, exempt=_only(number)),
-            named,
-            kind="message",
-            without=f"the loss of '{kind}' from {sender} to {receiver} at {at}",
-            t_us=t_us,
-            sender=sender,
-            receiver=receiver,
-            message=kind,
-        )
+        without = f"the loss of '{kind}' from {sender} to {receiver} at {at}"
+        ends = {"sender": sender, "receiver": receiver, "message": kind}
+        outcome = run_simulated(schedule, exempt=_only(number))
+        yield outcome, {"kind": "message", "without": without, "t_us": t_us, **ends}
 
 
 def _only(number: int) -> Callable[[AffectedMessage], bool]:
     """Return a filter of the `number`-th affected message: up to there the run is the same."""
     met = iter(range(1 << 62))
     return lambda message: next(met) == number
-
-
-def _counterfactual(outcome: ScheduleOutcome, named: str, **left_out: Any) -> Counterfactual:
-    """Return the outcome without the part that is left out, beside the failure `named`."""
-    fails = outcome.bucket == named
-    return Counterfactual(fails=fails, instead="" if fails else outcome.bucket, **left_out)

@@ -114,6 +114,14 @@ def failure_of(result: SimResult, about: str = "") -> Failure | None:
     return None if first is None else Failure(result, first, about)
 
 
+def failure_inside(result: SimResult) -> Failure | None:
+    """Return the first violation of a run that only the state of its brokers shows, None if there
+    is none."""
+    hidden = (violation for violation in result.violations if not violation.visible)
+    first = next(hidden, None)
+    return None if first is None else Failure(result, first.anomaly(), "")
+
+
 class Failure:
     """A failure of a run. `first` is the violation or anomaly that shows it. `partition` and
     `offset` are those of the first lost or wrong record, or of the first difference between two

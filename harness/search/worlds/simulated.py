@@ -125,7 +125,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     def complete(
         self, finding: Finding, folder: Path, stop: Stop, at: RunFolders, *, form: bool = True
     ) -> Finding:
-        write(explain(finding.smallest, stop), folder / EXPLANATION)
+        write(explain(finding.smallest, stop, self.bucket), folder / EXPLANATION)
         if finding.property == INTERNAL or not form:
             return finding
         real = real_schedule(finding.smallest, finding.property, stop=stop)

@@ -44,3 +44,11 @@ def test_failures_are_explained_step_by_step(tmp_path: Path, snapshot: Snapshot)
     one = Counterfactual(kind="fault", without="fault 0 (Kill n1)", fails=False, instead="other: x")
     *_, last = explain.as_lines(replace(told, counterfactuals=(one,)))
     assert last.endswith("fails in another way (other: x)")
+
+
+def test_what_breaks_inside_the_cluster_is_explained_too() -> None:
+    calm = trickle(LATE, protocol="kafka", bugs=("ack-before-isr",))
+    told = explain.explain(calm, bucket=lambda outcome: outcome.internal_violation)
+    assert (told.bucket, told.partition) == ("acknowledged-early", "log-0")
+    assert any(step.rule for step in told.sentences), "no step is named that breaks a rule"
+    assert [(one.fault, one.fails) for one in told.counterfactuals] == [(0, True)]
