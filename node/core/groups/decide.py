@@ -101,11 +101,12 @@ def deal(
     had `before` as many as its share allows."""
     wants = {name: frozenset(member.subscribed) for name, member in sorted(members.items())}
     partitions = sorted(frozenset().union(*wants.values()))
-    share = -(-len(partitions) // max(1, len(members)))
-    dealt: dict[str, list[str]] = {
-        name: [p for p in before.get(name, ()) if p in wanted][:share]
-        for name, wanted in wants.items()
-    }
+    least, more = divmod(len(partitions), max(1, len(members)))
+    dealt: dict[str, list[str]] = {}
+    for name, wanted in wants.items():
+        kept = [p for p in before.get(name, ()) if p in wanted][: least + (more > 0)]
+        more -= len(kept) > least
+        dealt[name] = kept
     taken = {partition for mine in dealt.values() for partition in mine}
     for partition in (p for p in partitions if p not in taken):
         ready = [name for name, wanted in wants.items() if partition in wanted]

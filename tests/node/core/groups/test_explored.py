@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from node.core.bugs import Bugs, parse
-from node.core.groups.decide import decide, remove
-from node.core.groups.state import CoordinatorState, StateRecord, decode_payload
+from node.core.groups.decide import deal, decide, remove
+from node.core.groups.state import CoordinatorState, MemberState, StateRecord, decode_payload
 from node.formats.messages import Error, GroupHeartbeat, GroupResponse, OffsetCommit
 
 MEMBERS: Final = ("a", "b")
@@ -125,3 +125,19 @@ def test_the_owner_alone_commits_and_a_partition_has_one_owner(most: int) -> Non
 )
 def test_a_rule_left_out_shows(bug: str, shows: str) -> None:
     assert shows in explore(parse([bug]), 4)[0]
+
+
+def test_shares_of_members_differ_by_one_at_most() -> None:
+    for number in range(1, 10):
+        all_of_them = tuple(f"log-{n}" for n in range(number))
+        before: dict[str, tuple[str, ...]] = {}
+        for names in ("a", "ab", "abc", "bc", "bcde", "e", "abcdefgh", "ah"):
+            members = {name: MemberState(epoch=1, subscribed=all_of_them) for name in names}
+            dealt = deal(members, before)
+            assert sorted(sum(dealt.values(), ())) == sorted(all_of_them)
+            sizes = {len(mine) for mine in dealt.values()}
+            assert max(sizes) - min(sizes) <= 1, (number, names, dealt)
+            kept = sum(len({*dealt[name]} & {*before.get(name, ())}) for name in names)
+            most = [len(before.get(name, ())) for name in names]
+            assert kept >= sum(min(had, number // len(names)) for had in most), "it had more"
+            before = dealt
