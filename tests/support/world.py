@@ -215,12 +215,18 @@ class World:
         """Correlation id -> the last answer to it."""
         return {m.corr: m for _, m, _ in self.mail if isinstance(m, ProduceResponse)}
 
-    def create_topic(self, partitions: int = 1, rf: int = 3, min_isr: int = 2) -> None:
+    def create_topic(
+        self, partitions: int = 1, rf: int = 3, min_isr: int = 2, *, groups: bool = False
+    ) -> None:
         """Ask every voter until the controller has created the topic."""
         for _ in range(100):
             self.mail.clear()
             request = CreateTopic(
-                topic="log", partitions=partitions, replication_factor=rf, min_isr=min_isr
+                topic="log",
+                partitions=partitions,
+                replication_factor=rf,
+                min_isr=min_isr,
+                groups=groups,
             )
             for voter in self.voter_names:
                 self.ask(voter, request)

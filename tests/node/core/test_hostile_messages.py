@@ -258,7 +258,7 @@ def test_a_cluster_survives_any_message_that_decodes(
     rng = random.Random(f"attack/{name}")
     world = World(1, voters=3, protocol=name, check_invariants=False)
     attack = Attack(world, rng)
-    world.create_topic(partitions=2)
+    world.create_topic(partitions=2, groups=True)
     for corr in range(5):
         world.produce(world.leader("log-0") or "n1", "log-0", corr, b"payload")
         attack.strike(200)
