@@ -403,12 +403,12 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 # by what a feature needs: groups of consumers, a grammar of schedules, more systems and clients.
 BUDGETS = {
     "documents": 4_458,
-    "node": 11_993,
+    "node": 11_994,
     "nemesis": 9_824,
     "checker": 18_062,
     "reports": 6_098,
     "harness": 38_594,
-    "tests": 49_648,
+    "tests": 49_747,
 }
 
 
