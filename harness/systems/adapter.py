@@ -19,9 +19,10 @@ import urllib.request
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
+from msgspec import Meta
 
 from harness.formats.run_info import GroupPromise as GroupPromise
 from harness.formats.run_info import Promise as Promise
@@ -31,6 +32,11 @@ from node.formats.errors import UsageError
 from node.formats.json_input import MOST_OPEN_BYTES, decode
 
 UNKNOWN_END: Final = -1
+MOST_RECORDS: Final = 100_000
+"""How many records one answer may have."""
+Offset = Annotated[int, Meta(ge=0, lt=1 << 62)]
+OffsetOrNone = Annotated[int, Meta(ge=-1, lt=1 << 62)]
+Records = Annotated[Sequence[tuple[Offset, bytes]], Meta(max_length=MOST_RECORDS)]
 EVERYTHING: Final = "*"
 """In the answer of `Adapter.probe`: the key of roles that hold for every partition."""
 
@@ -134,8 +140,8 @@ class LogSlice(msgspec.Struct, frozen=True):
     them. `end` is the offset after the last record of the log as stated with this answer; -1 if the
     answer does not state it. `node` is the node that answered, "" if unknown."""
 
-    records: Sequence[tuple[int, bytes]]
-    end: int = UNKNOWN_END
+    records: Records
+    end: OffsetOrNone = UNKNOWN_END
     node: str = ""
 
 
@@ -147,9 +153,9 @@ class Delivery(msgspec.Struct, frozen=True):
 
     partition: str
     payload: bytes
-    offset: int = -1
-    id: int = -1
-    times: int = 0
+    offset: OffsetOrNone = -1
+    id: OffsetOrNone = -1
+    times: Annotated[int, Meta(ge=0)] = 0
     token: Any = None
 
 
@@ -164,7 +170,7 @@ class Polled(msgspec.Struct, frozen=True):
     deliveries: Sequence[Delivery] = ()
     whole: bool = True
     since: float | None = None
-    assigned: Mapping[str, int] | None = None
+    assigned: Mapping[str, OffsetOrNone] | None = None
     epoch: int = -1
 
 
@@ -172,8 +178,8 @@ class Position(msgspec.Struct, frozen=True):
     """The position of a group in a partition: everything below `offset` is settled, or was read; -1
     if it has none. `pending` counts records that are delivered and not settled; -1: unknown."""
 
-    offset: int = -1
-    pending: int = -1
+    offset: OffsetOrNone = -1
+    pending: OffsetOrNone = -1
 
 
 class Roles(msgspec.Struct, frozen=True):

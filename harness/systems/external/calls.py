@@ -11,20 +11,32 @@ import contextlib
 import inspect
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
+import msgspec
+
+from harness.systems.adapter import (
+    Adapter,
+    Delivery,
+    LogSlice,
+    Node,
+    Offset,
+    Polled,
+    Position,
+    Record,
+    Refused,
+)
 
 CLOSE_TIMEOUT_S: Final = 1.0
 GRACE_S: Final = 0.2
 """What a call gets beyond its own timeout, so that an adapter that keeps it can say why."""
 MAX_LEFT_BEHIND: Final = 20
-MAX_SLICE: Final = 100_000
+MOST_QUOTED: Final = 100
 MAX_LOGGED: Final = 40
 UNKNOWN_OFFSET: Final = -1
-HIGHEST_OFFSET: Final = (1 << 62) - 1
+_BYTES: Final = (bytes, bytearray, memoryview)
 
 
 class Late(Exception):
@@ -110,20 +122,22 @@ class ClientConnection:
     ) -> None:
         """`turn` says which node is tried first; each new connection begins with the next one."""
         self._adapter = adapter
-        self._client = client
+        self.client = client
         self._nodes = list(nodes)
         self._turn = turn
         self._errors = errors
-        self._connection: Any = None
+        self.connection: Any = None
         self._connected = False
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def prepare(self) -> None:
-        """Connect before the first request. A failure is ignored: the request connects again."""
+    async def prepare(self) -> bool:
+        """Connect before the first request; return whether that succeeded."""
         try:
             await self._connect()
         except Exception as error:
             self._errors.note("connect", error)
+            return False
+        return True
 
     async def send(self, record: Record) -> int:
         """Send a record; return its acknowledged offset, UNKNOWN_OFFSET if the system gives none.
@@ -137,10 +151,7 @@ class ClientConnection:
             offset = await call(
                 self._adapter.send, connection, record, timeout_s=record.timeout_s + GRACE_S
             )
-            if offset is None:
-                return UNKNOWN_OFFSET
-            if type(offset) is not int or not 0 <= offset <= HIGHEST_OFFSET:
-                raise WrongAnswer(f"send returned {offset!r}, which is no offset")
+            offset = checked("send", offset)
         except Refused as error:
             if error.reconnect:
                 self.give_up()
@@ -148,7 +159,7 @@ class ClientConnection:
         except Exception:
             self.give_up()
             raise
-        return offset
+        return UNKNOWN_OFFSET if offset is None else int(offset)
 
     async def read(self, partition: str, offset: int, timeout_s: float) -> LogSlice:
         """Read records from `offset` on. Raises the adapter's error, Late or WrongAnswer."""
@@ -158,7 +169,8 @@ class ClientConnection:
                 *(self._adapter.read, connection, partition, offset, timeout_s),
                 timeout_s=timeout_s + GRACE_S,
             )
-            return checked_slice(found)
+            read: LogSlice = checked("read", found)
+            return read
         except Exception:
             self.give_up()
             raise
@@ -167,7 +179,7 @@ class ClientConnection:
         """Close the connection without waiting for the end of that."""
         if not self._connected:
             return
-        connection, self._connection, self._connected = self._connection, None, False
+        connection, self.connection, self._connected = self.connection, None, False
         if len(self._closing) < MAX_LEFT_BEHIND:
             task = asyncio.ensure_future(self._close(connection))
             self._closing.add(task)
@@ -186,11 +198,11 @@ class ClientConnection:
             self._turn += 1
             nodes = [*self._nodes[start:], *self._nodes[:start]]
             adapter = self._adapter
-            self._connection = await call(
-                adapter.connect, self._client, nodes, timeout_s=adapter.connect_s
+            self.connection = await call(
+                adapter.connect, self.client, nodes, timeout_s=adapter.connect_s
             )
             self._connected = True
-        return self._connection
+        return self.connection
 
     async def _close(self, connection: Any) -> None:
         try:
@@ -199,20 +211,44 @@ class ClientConnection:
             self._errors.note("close", error)
 
 
-def checked_slice(found: Any) -> LogSlice:
-    """Return the answer of `read` if it is a valid LogSlice. Raises WrongAnswer."""
-    if not isinstance(found, LogSlice):
-        raise WrongAnswer(f"read returned {type(found).__name__}, which is no LogSlice")
-    if type(found.end) is not int or found.end > HIGHEST_OFFSET:
-        raise WrongAnswer(f"read returned the end {found.end!r}, which is no offset")
-    if not isinstance(found.records, list | tuple) or len(found.records) > MAX_SLICE:
-        raise WrongAnswer(f"read must return a list of at most {MAX_SLICE} records")
-    for each in found.records:
-        if not (isinstance(each, tuple) and len(each) == 2):
-            raise WrongAnswer("read returned a record that is no pair of offset and payload")
-        offset, payload = each
-        if type(offset) is not int or not 0 <= offset <= HIGHEST_OFFSET:
-            raise WrongAnswer(f"read returned a record at {offset!r}, which is no offset")
-        if not isinstance(payload, bytes | bytearray | memoryview):
-            raise WrongAnswer(f"read returned {type(payload).__name__} as a payload, not bytes")
-    return found
+class _CheckedSlice(LogSlice, frozen=True):
+    """A checked answer of `read`: of another class, so that its fields are looked at."""
+
+
+class _CheckedDelivery(Delivery, frozen=True):
+    """A checked delivery."""
+
+
+class _CheckedPolled(Polled, frozen=True):
+    """A checked answer of `poll`."""
+
+    deliveries: Sequence[_CheckedDelivery] = ()
+
+
+class _CheckedPosition(Position, frozen=True):
+    """A checked position."""
+
+
+_ANSWERS: Final[Mapping[str, Any]] = {
+    "send": Offset | None,
+    "read": _CheckedSlice,
+    "poll": _CheckedPolled,
+    "acknowledge": bool,
+    "commit": int,
+    "positions": dict[str, _CheckedPosition],
+    "dump": list[tuple[Offset, bytes]],
+}
+
+
+def checked(method: str, answer: Any) -> Any:
+    """Return an answer of a method of an adapter, with plain bytes, if the interface allows it.
+    Raises WrongAnswer."""
+    kind = _ANSWERS[method]
+    try:
+        if isinstance(answer, dict) and method != "positions":
+            raise msgspec.ValidationError("Expected `object`, got `dict`")
+        return msgspec.convert(answer, kind, from_attributes=True, builtin_types=_BYTES)
+    except msgspec.ValidationError as error:
+        said = repr(answer)
+        said = said if len(said) <= MOST_QUOTED else f"{said[:MOST_QUOTED]}.."
+        raise WrongAnswer(f"{method} returned {said}: {error}") from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from harness.clients.workload import record_runs
 from harness.formats.history import LogRun
 from harness.formats.log_file import write_log
 from harness.systems.adapter import Adapter, Node
-from harness.systems.external.calls import HIGHEST_OFFSET
+from harness.systems.external.calls import checked
 from harness.systems.external.load import AdapterChoice, in_words
 from node.formats.errors import FloodmarkError
 from node.runtime import children
@@ -145,20 +146,15 @@ def log_lines(
 
 
 def _records(found: Any) -> list[tuple[int, bytes]] | None:
-    """Check and return the records of `dump`. Raises ValueError for records that cannot be."""
+    """Return the records of `dump`, checked. Raises ValueError and WrongAnswer."""
     if found is None:
         return None
-    kept: list[tuple[int, bytes]] = []
-    for offset, payload in found:
-        if type(offset) is not int or not 0 <= offset <= HIGHEST_OFFSET:
-            raise ValueError(f"dump returned the offset {offset!r}, which is none")
-        if kept and offset <= kept[-1][0]:
+    kept: list[tuple[int, bytes]] = checked("dump", list(islice(found, MAX_RECORDS + 1)))
+    if len(kept) > MAX_RECORDS:
+        raise ValueError(f"dump returned more than {MAX_RECORDS} records")
+    for (before, _), (offset, _) in pairwise(kept):
+        if offset <= before:
             raise ValueError(
-                f"dump returned the offset {offset} after {kept[-1][0]}: they must increase"
+                f"dump returned the offset {offset} after {before}: they must increase"
             )
-        if not isinstance(payload, bytes | bytearray | memoryview):
-            raise TypeError(f"dump returned {type(payload).__name__} as a payload, not bytes")
-        if len(kept) >= MAX_RECORDS:
-            raise ValueError(f"dump returned more than {MAX_RECORDS} records")
-        kept.append((offset, bytes(payload)))
     return kept

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, Final
@@ -17,12 +17,19 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from harness.clients import workload as workloads
-from harness.clients.operation_log import ProcessThread
+from harness.clients.operation_log import OperationLog, ProcessThread
 from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, OpType
 from harness.formats.run_info import GroupPromise
 from harness.runs.clock import now_us
 from harness.systems.adapter import Adapter, Delivery, Node, Polled, Position, Refused
-from harness.systems.external.calls import GRACE_S, CallErrors, WrongAnswer, call
+from harness.systems.external.calls import (
+    GRACE_S,
+    CallErrors,
+    ClientConnection,
+    WrongAnswer,
+    call,
+    checked,
+)
 
 GROUP: Final = "group"
 POLL_S: Final = 1.0
@@ -151,8 +158,10 @@ class Member:
     """One member: its connection and session, and the processes that do its operations."""
 
     def __init__(self, group: GroupMembers, name: str, turn: int) -> None:
-        self.group, self.name, self.turn = group, name, turn
-        self.connection: Any = None
+        self.group = group
+        self.link = ClientConnection(group.adapter, name, group.nodes, turn, group.errors)
+        self._log = OperationLog(name, group.next_op, group.write)
+        self._about = {"group": GROUP, "member": name}
         self.session: Any = None
         self.silent = False
         self._idle: list[ProcessThread] = []
@@ -167,35 +176,22 @@ class Member:
         **fields: Any,
     ) -> tuple[Any, OpType]:
         """Do an operation and put it on record; return its answer, None without one, and its
-        outcome. `completion(answer)` returns fields of its completion, perhaps with another "type",
-        and raises WrongAnswer."""
+        outcome. `completion(answer)` returns fields of its completion, perhaps another `how`, and
+        raises WrongAnswer."""
         thread = self._idle.pop() if self._idle else ProcessThread(self._processes())
-        op = Op(
-            op=self.group.next_op(),
-            t_us=now_us(),
-            process=thread.process,
-            client=self.name,
-            type="invoke",
-            f=f,
-            group=GROUP,
-            member=self.name,
-            **fields,
-        )
-        self.group.write(op)
-        answer, end = None, dict[str, Any](type="info", error="the run ended")
+        op = self._log.invoke(now_us(), thread, f, **self._about, **fields)
+        answer, end = None, dict[str, Any](how="info", error="the run ended")
         try:
             if method is not None:
                 answer = await call(method, *arguments, timeout_s=timeout_s + GRACE_S)
-            end = {"type": "ok", **completion(answer)}
+            end = {"how": "ok", **completion(answer)}
         except Exception as error:
             answer, failed = None, isinstance(error, Refused) or self._is_without_effect(f, error)
-            end = {"type": "fail" if failed else "info", "error": self.group.errors.note(f, error)}
+            end = {"how": "fail" if failed else "info", "error": self.group.errors.note(f, error)}
         finally:
-            self.group.write(replace(op, t_us=now_us(), **end))
-            if end["type"] == "info":
-                thread.retire()
+            self._log.complete(now_us(), thread, op, **end)
             self._idle.append(thread)
-        how: OpType = end["type"]
+        how: OpType = end["how"]
         return answer, how
 
     def _is_without_effect(self, f: OpKind, error: Exception) -> bool:
@@ -210,23 +206,15 @@ class Member:
 
     async def join(self) -> bool:
         """Connect and join the group; return whether that is certain."""
-        adapter, nodes = self.group.adapter, self.group.nodes
-        at = self.turn % len(nodes)
-        self.turn += 1
         self.session = None
-        await self._disconnect()
-        try:
-            self.connection = await call(
-                *(adapter.connect, self.name, [*nodes[at:], *nodes[:at]]),
-                timeout_s=adapter.connect_s,
-            )
-        except Exception as problem:
-            self.group.errors.note("connect", problem)
+        await self.link.close()
+        if not await self.link.prepare():
             await asyncio.sleep(PAUSE_S)
             return False
         partitions = self.group.partitions
         self.session, how = await self._do(
-            *("join", adapter.join, self.connection, GROUP, self.name, partitions),
+            *("join", self.group.adapter.join, self.link.connection),
+            *(GROUP, self.link.client, partitions),
             partitions=tuple(partitions),
         )
         return how == "ok"
@@ -254,7 +242,7 @@ class Member:
     def _polled(self, polled: Any) -> dict[str, Any]:
         deliveries = checked_polled(polled, self.group.record_bytes, self.group.partitions)
         more = {} if polled.since is None else {"since_us": round(polled.since * 1e6)}
-        return {"type": "ok" if polled.whole else "info", "deliveries": deliveries, **more}
+        return {"how": "ok" if polled.whole else "info", "deliveries": deliveries, **more}
 
     async def _own(self, assigned: Mapping[str, int], epoch: int) -> None:
         """Note what the member owns, and where its polls go on."""
@@ -270,14 +258,9 @@ class Member:
         """Commit the positions behind deliveries."""
         behind = {each.partition: each.offset + 1 for each in given}
 
-        def confirmed(epoch: Any) -> dict[str, Any]:
-            if type(epoch) is not int:
-                raise WrongAnswer(f"commit returned {epoch!r}, which is no epoch")
-            return {"epoch": epoch}
-
         await self._do(
             *("commit", self.group.adapter.commit, self.session, behind, SETTLE_S),
-            completion=confirmed,
+            completion=lambda epoch: {"epoch": checked("commit", epoch)},
             positions=tuple(GroupPosition(partition=n, offset=at) for n, at in behind.items()),
         )
 
@@ -291,11 +274,8 @@ class Member:
             return
 
         def settled(confirmed: Any) -> dict[str, Any]:
-            if not isinstance(confirmed, bool):
-                raise WrongAnswer(
-                    f"acknowledge returned {confirmed!r}, which is neither True nor False"
-                )
-            return {} if confirmed else {"type": "info", "error": "not confirmed"}
+            done = checked("acknowledge", confirmed)
+            return {} if done else {"how": "info", "error": "not confirmed"}
 
         await self._do(
             "ack" if how == "ack" else "nack",
@@ -306,10 +286,10 @@ class Member:
 
     async def fetch(self, *, final: bool = False) -> None:
         """Fetch the position of the group in every partition; `final` at the end of the run."""
-        if self.connection is not None:
+        if self.link.connection is not None:
             ask, names = self.group.adapter.positions, self.group.partitions
             await self._do(
-                *("position", ask, self.connection, GROUP, names, SETTLE_S),
+                *("position", ask, self.link.connection, GROUP, names, SETTLE_S),
                 completion=lambda found: {"positions": checked_positions(found, names)},
                 final=final,
             )
@@ -318,13 +298,7 @@ class Member:
         """Leave the group, or crash: its connection ends and nothing is said."""
         await self._do(how, None)
         self.session = None
-        await self._disconnect()
-
-    async def _disconnect(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            with suppress(Exception):
-                await call(self.group.adapter.close, connection, timeout_s=1.0)
+        await self.link.close()
 
 
 async def _quietly(work: Awaitable[Any]) -> None:
@@ -332,18 +306,19 @@ async def _quietly(work: Awaitable[Any]) -> None:
         await work
 
 
+def _refuse_others(method: str, named: Iterable[str], partitions: Sequence[str]) -> None:
+    """Refuse an answer about partitions that are not of the group. Raises WrongAnswer."""
+    if others := set(named) - set(partitions):
+        raise WrongAnswer(f"{method} named {min(others)!r}, which is no partition of the group")
+
+
 def checked_positions(found: Any, partitions: Sequence[str]) -> tuple[GroupPosition, ...]:
     """Return the positions of an answer to `positions`, if it is valid. Raises WrongAnswer."""
-    if not isinstance(found, Mapping):
-        raise WrongAnswer(f"positions returned {type(found).__name__}, which is no mapping")
-    for name, at in found.items():
-        if name not in partitions:
-            raise WrongAnswer(f"positions named {name!r}, which is no partition of the group")
-        if not isinstance(at, Position) or min(at.offset, at.pending) < -1:
-            raise WrongAnswer(f"positions stated {at!r} of {name}, which is no Position")
+    positions: dict[str, Position] = checked("positions", found)
+    _refuse_others("positions", positions, partitions)
     return tuple(
         GroupPosition(partition=name, offset=at.offset, pending=at.pending)
-        for name, at in found.items()
+        for name, at in positions.items()
     )
 
 
@@ -351,24 +326,10 @@ def checked_polled(
     found: Any, record_bytes: int, partitions: Sequence[str]
 ) -> tuple[Delivered, ...]:
     """Return the deliveries of an answer to `poll`, if it is valid. Raises WrongAnswer."""
-    if not isinstance(found, Polled):
-        raise WrongAnswer(f"poll returned {type(found).__name__}, which is no Polled")
-    for each in found.deliveries:
-        if not isinstance(each, Delivery) or not isinstance(each.payload, bytes):
-            raise WrongAnswer(f"poll delivered {each!r}, which is no Delivery with bytes")
-        if each.partition not in partitions:
-            raise WrongAnswer(
-                f"poll delivered a record of {each.partition!r}, which is no partition of the group"
-            )
-        if min(each.offset, each.id) < -1 or each.times < 0:
-            raise WrongAnswer(f"poll delivered offset {each.offset}, id {each.id}: no such number")
-    if found.assigned is not None:
-        if not isinstance(found.assigned, Mapping):
-            raise WrongAnswer(f"poll assigned {found.assigned!r}, which is no mapping")
-        if odd := [at for at in found.assigned.values() if type(at) is not int]:
-            raise WrongAnswer(f"poll assigned offset {odd[0]!r}, which is no number")
-        checked_positions({n: Position(at) for n, at in found.assigned.items()}, partitions)
-    return tuple(delivered(found.deliveries, record_bytes))
+    polled: Polled = checked("poll", found)
+    named = (each.partition for each in polled.deliveries)
+    _refuse_others("poll", (*named, *(polled.assigned or ())), partitions)
+    return tuple(delivered(polled.deliveries, record_bytes))
 
 
 def delivered(given: Sequence[Delivery], record_bytes: int) -> Iterator[Delivered]:

@@ -381,11 +381,11 @@ def broken_file() -> Iterator[tuple[int, bytes]]:
             [(1, b""), (1, b"")],
             "ValueError: dump returned the offset 1 after 1: they must increase",
         ),
-        ([(-1, b"")], "ValueError: dump returned the offset -1, which is none"),
-        ([("a", b"")], "ValueError: dump returned the offset 'a', which is none"),
-        ([b"ab"], "TypeError"),
+        ([(-1, b"")], "WrongAnswer: dump returned [(-1, b'')]: Expected `int` >= 0"),
+        ([("a", b"")], "Expected `int`, got `str` - at `$[0][0]`"),
+        ([b"ab"], "WrongAnswer: dump returned [b'ab']"),
         (7, "TypeError: 'int' object is not iterable"),
-        ([(0, "text")], "TypeError"),
+        ([(0, "text")], "Expected `bytes`, got `str`"),
     ],
 )
 def test_a_dump_that_makes_no_sense_is_a_problem(found: Any, sentence: str) -> None:

@@ -203,7 +203,7 @@ def test_a_cluster_that_does_not_come_up_leaves_its_folder(
     [
         ("connect", False, "connect of the adapter last raised KeyError: 'connect is broken'"),
         ("send", False, "send of the adapter last raised KeyError: 'send is broken'"),
-        ("offset", False, "send returned -7, which is no offset"),
+        ("offset", False, "send returned -7: Expected `int` >= 0"),
         ("read", False, "read of the adapter last raised KeyError: 'read is broken'"),
         ("dump", True, "the log of log-0 on n1 could not be read: KeyError: 'dump is broken'"),
         ("dump hangs", True, "dump took more than 1 s for n1"),
