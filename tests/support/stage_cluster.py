@@ -43,7 +43,8 @@ from node.formats.wire import split_fetch_body
 from tests.support.checker.story import STORM_MS, P, against
 from tests.support.cluster_story import RETRIES, story_of
 from tests.support.disk_damage import flip, spoil, text_of
-from tests.support.stage_replica import event_text, message_text, records
+from tests.support.log_notation import records
+from tests.support.stage_replica import event_text, message_text
 from tests.support.world import World
 
 Rule = Callable[[str, str, AnyMessage], bool]

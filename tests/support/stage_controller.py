@@ -5,12 +5,9 @@ log-0. The output of a command is the answer to it, and how log-0 and the broker
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-from harness.sim.disk import SimDisk
 from node.core.api import Deliver, NodeConfig, Tick
-from node.core.broker import Broker
 from node.core.image import PartitionRecord
 from node.formats.messages import (
     AlterPartition,
@@ -25,16 +22,17 @@ from node.formats.messages import (
     ReplicaLogInfoRequest,
     SetMinIsr,
 )
-from tests.support.stage_replica import PARTITION, message_text
+from tests.support.log_notation import PARTITION
+from tests.support.lone_broker import LoneCore
+from tests.support.stage_replica import message_text
 
-MS = 1000
 BROKERS = ("n1", "n2", "n3", "n4", "n5")
 NO_PARTITION = PartitionRecord(
     partition="", replicas=(), isr=(), leader="", leader_epoch=-1, partition_epoch=-1, min_isr=0
 )
 
 
-class ControllerStage:
+class ControllerStage(LoneCore):
     """Voter v1 as the controller of n1, n2..; every question to it is a command."""
 
     def __init__(
@@ -45,23 +43,22 @@ class ControllerStage:
         unclean: int = 0,
         rf: int = 3,
     ) -> None:
-        self.now_us = 0
-        self.disk = SimDisk()
-        self.config = NodeConfig(
+        config = NodeConfig(
             node="v1",
             voters=("v1",),
             brokers=BROKERS,
             protocol=protocol,
             unclean_election=bool(unclean),
         )
-        self.node = Broker(self.config, self.disk, random.Random(0), 0)
+        super().__init__(config)
+        self.boot()
         self.alive: list[str] = []
         self.incarnations: dict[str, int] = {}
         self.epochs: dict[str, int] = {}
         self._seen = NO_PARTITION
         self._brokers: dict[str, str] = {}
         self._asked: list[str] = []
-        self._step(Tick())
+        self._do(Tick())
         for name in start.split(",") if start else ():
             self.start(name)
         if start:
@@ -70,18 +67,18 @@ class ControllerStage:
             )
         self.observe()
 
-    def _step(self, event: Deliver | Tick) -> list[AnyMessage]:
-        out = self.node.step(self.now_us, event).messages
+    def _do(self, event: Deliver | Tick, after_ms: int = 0) -> list[AnyMessage]:
+        out = self.step(event, after_ms)
         self._asked += [m.to for m in out if isinstance(m.message, ReplicaLogInfoRequest)]
         return [m.message for m in out if not isinstance(m.message, ReplicaLogInfoRequest)]
 
     def _ask(self, message: AnyMessage, source: str = "c1") -> list[AnyMessage]:
-        return self._step(Deliver(source, message))
+        return self._do(Deliver(source, message))
 
     @property
     def state(self) -> PartitionRecord:
         """Return the controller's record of log-0."""
-        return self.node.ctx.image.partitions.get(PARTITION, NO_PARTITION)
+        return self.core.ctx.image.partitions.get(PARTITION, NO_PARTITION)
 
     # -- brokers ----------------------------------------------------------------------------------
 
@@ -108,7 +105,7 @@ class ControllerStage:
         return [self._beat(name, epoch, behind, stop) for name in names]
 
     def _beat(self, name: str, epoch: int = 0, behind: int = -1, stop: int = 0) -> str:
-        end = self.node.quorum.r.leo
+        end = self.core.quorum.r.leo
         beat = Heartbeat(
             broker=name,
             broker_epoch=self.epochs[name] + epoch,
@@ -146,23 +143,21 @@ class ControllerStage:
 
     def wait(self, ms: int, deaf: str = "") -> None:
         """Time passes; every live broker is heard, and a `deaf` one applies no metadata."""
-        stuck = self.node.quorum.r.leo - 1
+        stuck = self.core.quorum.r.leo - 1
         for _ in range(max(1, ms // 100)):
-            self.now_us += min(ms, 100) * MS
+            self.ctx.now_us += min(ms, 100) * 1000
             for other in self.alive:
-                self._beat(other, behind=self.node.quorum.r.leo - stuck if other == deaf else -1)
-            self._step(Tick())
+                self._beat(other, behind=self.core.quorum.r.leo - stuck if other == deaf else -1)
+            self._do(Tick())
 
     def restart(self, after: int = 0) -> None:
         """Another process of the voter leads, `after` ms later; then nothing is heard."""
-        self.now_us += after * MS
-        self.node = Broker(self.config, self.disk, random.Random(1), self.now_us)
-        self._step(Tick())
+        self.boot(self.now_us + after * 1000)
+        self._do(Tick())
 
     def silence(self, ms: int) -> None:
         """Time passes, and no broker is heard."""
-        self.now_us += ms * MS
-        self._step(Tick())
+        self._do(Tick(), ms)
 
     # -- what is asked ----------------------------------------------------------------------------
 
@@ -187,11 +182,11 @@ class ControllerStage:
         return name, self.epochs[name] + int(off or 0) if at else -1
 
     def _admin(self, command: AnyMessage) -> str:
-        end = self.node.quorum.r.leo
+        end = self.core.quorum.r.leo
         answer = self._ask(command)[-1]
         error = f"{answer.error.value}: " if answer.error else ""  # type: ignore[union-attr]
         said = f"{error}{answer.detail}" or "done"  # type: ignore[union-attr]
-        return said if (self.node.quorum.r.leo > end) == (said == "done") else f"{said} (records!)"
+        return said if (self.core.quorum.r.leo > end) == (said == "done") else f"{said} (records!)"
 
     def reassign(self, *replicas: str, partition: str = PARTITION) -> str:
         """Move a partition; without replicas, cancel the move."""
@@ -210,7 +205,7 @@ class ControllerStage:
         said = self._admin(
             CreateTopic(topic=name, partitions=partitions, replication_factor=rf, min_isr=min_isr)
         )
-        made = self.node.ctx.image.partitions.items()
+        made = self.core.ctx.image.partitions.items()
         return [said, *(f"{p}: {' '.join(s.replicas)}" for p, s in made if p != PARTITION)]
 
     def log_ends(self, name: str, last_epoch: int, end: int, **off: int) -> None:
@@ -232,7 +227,7 @@ class ControllerStage:
         if self.state != self._seen:
             self._seen = self.state
             lines.append(record_text(self.state))
-        image = self.node.ctx.image
+        image = self.core.ctx.image
         now = {
             name: "stopping" if b.stopping else "fenced" if b.fenced else "active"
             for name, b in image.brokers.items()

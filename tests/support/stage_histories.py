@@ -17,24 +17,19 @@ from typing import NamedTuple
 import msgspec
 
 from node.core import batch as batches
-from node.core import follower, idle, leader, partitions, truncation
-from node.core.bugs import apply_bugs
-from node.core.image import PartitionRecord
 from node.core.protocol import Protocol
-from node.core.protocol import protocol as protocol_of
 from node.formats.messages import (
     UNDEFINED,
     AnyMessage,
-    EpochEndRequest,
     EpochEndResponse,
     Error,
-    FetchRequest,
     FetchResponse,
-    PartitionNotification,
     ProduceRequest,
     ProduceResponse,
 )
-from tests.support.stage_replica import PARTITION, Bench, name_of, parse, records, show
+from tests.support.log_notation import PARTITION, name_of, parse, records, show
+from tests.support.lone_broker import LoneBroker, placed
+from tests.support.mail_by_hand import Mail, MailByHand
 from tests.support.world import logs_of
 
 
@@ -45,72 +40,21 @@ class Variant(NamedTuple):
     bugs: tuple[str, ...] = ()
 
 
-Disk = tuple[str, int]
-"""What a disk holds: a log, and the high watermark as of its last checkpoint."""
-Mail = tuple[str, str, AnyMessage, bytes | None]
-"""From, to, message, body."""
-
-
-class Node(Bench):
-    """One broker's replica; a new process is loaded from the disk."""
-
-    def __init__(self, name: str, variant: Variant, disk: Disk) -> None:
-        log, hw = disk
-        super().__init__(name, log, switched=variant.bugs)
-        self.protocol = apply_bugs(variant.protocol, self.ctx.bugs)
-        self.ctx.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
-
-    def hears(self, record: PartitionRecord) -> None:
-        """Apply this metadata."""
-        partitions.apply(self.ctx, self.replicas, {}, [record], self.protocol)
-
-    def takes(self, source: str, message: AnyMessage, body: bytes | None) -> None:
-        """Handle a message as `Broker` does."""
-        if isinstance(message, FetchRequest):
-            leader.on_fetch(self.ctx, self.r, source, message)
-        elif isinstance(message, EpochEndRequest):
-            truncation.on_request(self.ctx, self.r, source, message)
-        elif isinstance(message, EpochEndResponse):
-            follower.on_epoch_end(self.ctx, self.r, source, message)
-        elif isinstance(message, FetchResponse):
-            follower.on_response(self.ctx, self.r, source, message, body)
-        elif isinstance(message, PartitionNotification):
-            idle.on_notification(self.ctx, self.r, source)
-            self.sleep(0)
-
-    def refused(self) -> str:
-        """Return the reason why the last answer could not be used."""
-        events = self.events("refused")
-        return str(events[-1]["reason"]).removeprefix(f"{PARTITION}: ") if events else ""
-
-
-class HistoriesStage:
+class HistoriesStage(MailByHand):
     """Replicas, the mail between them, and what was promised. MinISR is 1."""
 
     def __init__(self, protocol: str = "kafka", bugs: str = "") -> None:
-        self.variant = Variant(protocol_of(protocol), tuple(bugs.split(",")) if bugs else ())
-        self.nodes: dict[str, Node] = {}
-        self.up: list[str] = []
-        self.mail: list[Mail] = []
-        self.record = PartitionRecord(
-            partition=PARTITION,
-            replicas=(),
-            isr=(),
-            leader="",
-            leader_epoch=-1,
-            partition_epoch=0,
-            min_isr=1,
-        )
+        super().__init__(protocol, bugs)
         self.owed: dict[int, str] = {}
-        self.letter = ""
         self._lines: list[str] = []
         self._writes: dict[int, tuple[int, str]] = {}
         self._last = ""
+        self._cuts: dict[str, int] = {}
+        """How many cuts of each log are told."""
 
     def node(self, name: str, *log: str, hw: int = 0) -> None:
         """Make a replica with this log and high watermark on its disk."""
-        self.nodes[name] = Node(name, self.variant, (" ".join(log), hw))
-        self.up.append(name)
+        self.add(name, " ".join(log), hw)
 
     def pair(self, leads: str, epoch: int, follows: str, hw: int = 0, isr: str = "n1") -> None:
         """n1 leads `epoch` with its log; n2 starts with its own log. Alone in its ISR n1 has
@@ -143,27 +87,11 @@ class HistoriesStage:
 
     def elect(self, name: str, epoch: int, isr: str, heard_by: str = "") -> None:
         """Name the leader, as the controller does; nodes not in `heard_by` learn it later."""
-        self.record = PartitionRecord(
-            partition=PARTITION,
-            replicas=tuple(self.nodes),
-            isr=tuple(isr.split(",")),
-            leader=name,
-            leader_epoch=epoch,
-            partition_epoch=self.record.partition_epoch + 1,
-            min_isr=1,
-        )
+        names, at = ",".join(self.nodes), self.record.partition_epoch + 1
+        self.record = placed(name, epoch, isr, at=at, min_isr=1, replicas=names)
         self.say(f"{name} is elected, epoch {epoch}")
         for each in heard_by.split(",") if heard_by else self.up:
             self.hears(each)
-
-    def hears(self, name: str) -> None:
-        """Deliver the newest metadata to a node."""
-        node = self.nodes[name]
-        cuts = len(node.events("truncated"))
-        node.hears(self.record)
-        for cut in node.events("truncated")[cuts:]:
-            self.say(f"{name} cuts its log from {cut['from_leo']} to its HW: {cut['leo']}")
-        self._collect(name)
 
     def write(self, name: str, count: int = 1) -> None:
         """Write one batch as a client, acks=all."""
@@ -173,9 +101,8 @@ class HistoriesStage:
         self._writes[corr] = base, text
         self.say(f"{name} writes {text}")
         request = ProduceRequest(partition=PARTITION, acks=-1, corr=corr, timeout_ms=60_000)
-        body = batches.build(count, text.encode().ljust(count))
-        leader.on_produce(node.ctx, node.r, "c1", request, body)
-        self._collect(name)
+        node.takes("c1", request, batches.build(count, text.encode().ljust(count)))
+        self.collect(name)
 
     def checkpoint(self, name: str) -> None:
         """Checkpoint the high watermark."""
@@ -183,96 +110,67 @@ class HistoriesStage:
 
     def crash(self, name: str) -> None:
         """End the process, and lose all mail from and to it."""
-        asked = {(m[0], isinstance(m[2], EpochEndRequest)) for m in self.mail if m[1] == name}
+        asked = {(m.source, m.is_of("questions")) for m in self.mail if m.to == name}
         open_ = [f"the {'question' if asks else 'fetch'} of {who}" for who, asks in sorted(asked)]
         self.say(f"{name} dies" + (f", {' and '.join(open_)} unanswered" if open_ else ""))
-        self._forget(name)
-        self.up.remove(name)
+        super().crash(name)
 
     def start(self, name: str) -> None:
         """Start a process on the disk. It hears the newest metadata at once."""
         self.say(f"{name} starts")
-        if name in self.up:
-            self._forget(name)
-        else:
-            self.up.append(name)
-        self.nodes[name].replicas.clear()
-        self.hears(name)
+        self._cuts.pop(name, None)
+        super().start(name)
 
     def unflushed(self, name: str, offset: int) -> None:
         """Cut the power of this dead node, which loses everything from `offset` on."""
-        node = self.nodes[name]
-        node.ctx.storage.truncate(PARTITION, offset, durable=True)
+        self.nodes[name].storage.truncate(PARTITION, offset, durable=True)
         self.say(f"{name} has lost everything from offset {offset} on")
 
     def forgive(self, kept: int) -> None:
         """No promise holds any longer for offsets from `kept` on."""
         self.owed = {base: text for base, text in self.owed.items() if base < kept}
 
-    def _forget(self, name: str) -> None:
-        self.mail = [m for m in self.mail if name not in (m[0], m[1])]
-        self.nodes[name].sent()
-
     # -- the mail ---------------------------------------------------------------------------------
 
-    def _collect(self, name: str) -> None:
-        for to, message, body in self.nodes[name].sent():
+    def collect(self, name: str) -> list[AnyMessage]:
+        """Put what a node has sent under way, and its cuts and acknowledgements into the story."""
+        cuts = self.nodes[name].events("truncated")
+        for cut in cuts[self._cuts.get(name, 0) :]:
+            self.say(f"{name} cuts its log from {cut['from_leo']} to its HW: {cut['leo']}")
+        self._cuts[name] = len(cuts)
+        sent = super().collect(name)
+        for message in sent:
             if isinstance(message, ProduceResponse) and message.error is Error.NONE:
                 base, text = self._writes[message.corr]
                 self.owed[base] = text
                 self.say(f"{text} is acknowledged")
-            elif to in self.nodes:
-                self.mail.append((name, to, message, body))
+        return sent
 
-    def lose(self, source: str, to: str) -> None:
-        """All mail on this link is lost."""
-        self.mail = [m for m in self.mail if (m[0], m[1]) != (source, to)]
-
-    def deliver(self) -> None:
-        """Deliver the oldest message."""
-        source, to, message, body = self.mail.pop(0)
-        if to not in self.up or not self.nodes[to].replicas:
+    def deliver(self, mail: Mail) -> None:
+        """Deliver a message, unless its receiver is down or has heard of nothing yet."""
+        node = self.nodes[mail.to]
+        if mail.to not in self.up or not node.core.replicas:
             return
-        node = self.nodes[to]
         before = node.r.leo
-        node.takes(source, message, body)
-        line = self._line(to, message, body, before)
+        node.takes(mail.source, mail.message, mail.body)
+        node.sleep(0)  # it may have been woken to fetch
+        self._cuts[mail.to] = len(node.events("truncated"))
+        line = self._line(mail.to, mail.message, mail.body, before)
         if line:
             self.say(line)
-        self._collect(to)
-
-    def questions(self) -> None:
-        """Until what is under way is a fetch: the first one has to wait."""
-        while self.mail and isinstance(self.mail[0][2], EpochEndRequest | EpochEndResponse):
-            self.deliver()
-
-    def forget_mail(self) -> None:
-        self.mail.clear()
-
-    def run(self, *, idle: int = 0) -> None:
-        """Until no mail is left; then, `idle`, once more after held fetches were answered."""
-        while self.mail:
-            self.deliver()
-        if idle:
-            self.pause(150)
-            self.run()
+        self.collect(mail.to)
 
     def passes(self, source: str, to: str, *, times: int = 1) -> None:
         """Deliver the mail on one link, and then the answers, so often."""
-        for link in [(source, to), (to, source)] * times if times > 1 else [(source, to)]:
-            mine = [m for m in self.mail if (m[0], m[1]) == link]
-            self.mail = mine + [m for m in self.mail if (m[0], m[1]) != link]
-            for _ in mine:
-                self.deliver()
+        for a, b in [(source, to), (to, source)] * times if times > 1 else [(source, to)]:
+            link = f"{a}>{b}"
+            self.run(links=link, most=sum(m.is_on(link) for m in self.mail))
 
-    def pause(self, ms: int) -> None:
-        """Time passes everywhere."""
-        for name in self.up:
-            cuts = len(self.nodes[name].events("truncated"))
-            self.nodes[name].sleep(ms)
-            for cut in self.nodes[name].events("truncated")[cuts:]:
-                self.say(f"{name} cuts its log from {cut['from_leo']} to its HW: {cut['leo']}")
-            self._collect(name)
+    def idle(self) -> None:
+        """Deliver all mail, and then that of followers whose fetches were held."""
+        self.run()
+        self.pause(150)
+        self.run()
 
     def propose(self, name: str) -> None:
         """Accept the last ISR that this leader has proposed, if any, as the controller."""
@@ -335,8 +233,13 @@ class HistoriesStage:
             return f"{asked}, last epoch {message.last_epoch}: diverging {message.diverging}; {cut}"
         came = records(body)
         if came and node.r.leo == before:
-            return f"{asked}: {came}; refused: {node.refused()}"
+            return f"{asked}: {came}; refused: {self._refusal(name)}"
         return f"{asked}: {came}" if came else ""
+
+    def _refusal(self, name: str) -> str:
+        """Return the reason why the last answer could not be used."""
+        events = self.nodes[name].events("refused")
+        return str(events[-1]["reason"]).removeprefix(f"{PARTITION}: ") if events else ""
 
 
 class ShortLogs:
@@ -345,18 +248,10 @@ class ShortLogs:
 
     def __init__(self, variant: Variant, leader_epoch: int) -> None:
         self.variant = variant
-        self.record = PartitionRecord(
-            partition=PARTITION,
-            replicas=("n1", "n2"),
-            isr=("n1", "n2"),
-            leader="n1",
-            leader_epoch=leader_epoch,
-            partition_epoch=1,
-            min_isr=1,
-        )
-        self._leaders: dict[str, Node] = {}
+        self.record = placed("n1", leader_epoch, "n1,n2", min_isr=1, replicas="n1,n2")
+        self._leaders: dict[str, LoneBroker] = {}
         self._disks: dict[str, dict[int, tuple[bytes, bytes]]] = {}
-        self._follower = Node("n2", variant, ("", 0))
+        self._follower = self._broker("n2", "")
 
     def left(self, leads: str, follows: str, hw: int) -> int:
         """Return where the follower's log ends when it begins to fetch from the leader."""
@@ -369,7 +264,7 @@ class ShortLogs:
                 return mine.r.leo  # nothing was cut: it asks the same again for ever
             ((to, request, _),) = sent
             assert to == "n1"
-            leader_.takes("n2", request, None)
+            leader_.takes("n2", request)
             answers = [m for m in leader_.sent() if m[0] == "n2"]
             if not answers:
                 return mine.r.leo  # the leader holds the fetch: it has nothing to say
@@ -379,22 +274,26 @@ class ShortLogs:
             mine.takes("n1", answer, body)
         raise AssertionError(f"{leads} against {follows}: no end of it")
 
-    def _leader(self, log: str) -> Node:
+    def _broker(self, name: str, log: str) -> LoneBroker:
+        bugs, protocol = self.variant.bugs, self.variant.protocol.name
+        return LoneBroker(name, log, brokers=("n1", "n2"), protocol=protocol, bugs=bugs)
+
+    def _leader(self, log: str) -> LoneBroker:
         if log not in self._leaders:
-            self._leaders[log] = Node("n1", self.variant, (log, 0))
+            self._leaders[log] = self._broker("n1", log)
             self._leaders[log].hears(self.record)
             self._leaders[log].sent()
         return self._leaders[log]
 
-    def _start(self, log: str, hw: int) -> Node:
+    def _start(self, log: str, hw: int) -> LoneBroker:
         """Start a process of the follower on a disk with this log."""
         if log not in self._disks:
-            node = Node("n2", self.variant, (log, 0))
-            self._disks[log] = logs_of(node.ctx.storage).get(PARTITION, {})
+            node = self._broker("n2", log)
+            self._disks[log] = logs_of(node.storage).get(PARTITION, {})
         node = self._follower
-        node.replicas.clear()
-        logs_of(node.ctx.storage)[PARTITION] = dict(self._disks[log])
-        node.ctx.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
-        node.ctx.effects.trace.clear()
+        node.core.replicas.clear()
+        logs_of(node.storage)[PARTITION] = dict(self._disks[log])
+        node.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
+        node.trace.clear()
         node.hears(self.record)
         return node

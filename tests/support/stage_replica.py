@@ -1,25 +1,15 @@
-"""One replica, or a leader and its follower, stepped by hand; and a short notation for logs.
-
-Logs are written as in the cases of the truncate-on-fetch protocol: `0e1 1e1 2e2` is three batches
-of one record, in epochs 1, 1 and 2; `0-10e1` is one batch of eleven. A record's payload is its own
-name, so two logs with the same name at an offset hold the same bytes there."""
+"""One replica, or a leader and its follower, stepped by hand; logs are written as in
+`log_notation`."""
 
 from __future__ import annotations
 
-import random
-import re
-from collections.abc import Callable, Iterable
-from itertools import takewhile
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from harness.sim.disk import SimDisk
 from node.core import batch as batches
-from node.core import bugs, follower, isr_change, leader, partitions, protocol
-from node.core.api import NodeConfig
-from node.core.context import Context
-from node.core.image import BrokerRecord, PartitionRecord
+from node.core import follower, protocol
 from node.core.leader import MAX_PENDING_ACKS
 from node.core.log import Log
 from node.core.replica import Replica, load
@@ -33,59 +23,18 @@ from node.formats.messages import (
     FetchResponse,
     ProduceRequest,
 )
-from node.formats.timings import Timings
 from node.formats.wire import fetch_body, split_fetch_body
-
-PARTITION = "log-0"
-TEN = "0e1 1e1 2-3e1 4e1 5e2 6e2 7-8e2 9e2"
-BROKERS = ("n1", "n2", "n3", "n4")
-_TOKEN = re.compile(r"(\d+)(?:-(\d+))?e(-?\d+)")
-
-
-def parse(text: str) -> list[tuple[int, int, int]]:
-    """(first offset, offset after the last, epoch) of each batch of a log in our notation."""
-    found = []
-    for token in text.split():
-        match = _TOKEN.fullmatch(token)
-        assert match, token
-        first, last, epoch = match.groups()
-        found.append((int(first), int(last or first) + 1, int(epoch)))
-    return found
-
-
-def one_batch(first: int, end: int, epoch: int) -> bytes:
-    """Return the stamped batch that `first..end` of `epoch` stands for."""
-    # A record takes a byte at least.
-    payload = name_of(first, end, epoch).encode().ljust(end - first)
-    return batches.stamp(batches.build(end - first, payload), first, epoch)
-
-
-def name_of(first: int, end: int, epoch: int) -> str:
-    """Return a batch in our notation."""
-    return f"{first}e{epoch}" if end == first + 1 else f"{first}-{end - 1}e{epoch}"
-
-
-def fill(log: Log, text: str) -> None:
-    """Append what `text` says."""
-    log.append_as_follower([batches.view(one_batch(*one)) for one in parse(text)])
-
-
-def show(log: Log) -> str:
-    """Return a log in our notation, taken from its payloads and checked against its headers."""
-    found, _ = log.read(log.start, max_bytes=1 << 30, below=log.leo)
-    names = []
-    for data in found:
-        one = batches.view(data)
-        assert one.payload.decode().rstrip() == name_of(one.base_offset, one.end, one.epoch)
-        names.append(one.payload.decode().rstrip())
-    return " ".join(names)
-
-
-def bare_log(text: str = "") -> Log:
-    log = Log(PARTITION, SimDisk(), durable=True)
-    fill(log, text)
-    return log
-
+from tests.support.log_notation import (
+    PARTITION,
+    TEN,
+    fill,
+    name_of,
+    one_batch,
+    parse,
+    records,
+    show,
+)
+from tests.support.lone_broker import LoneBroker, broker_epoch, placed
 
 CORRUPT: Final[dict[str, Callable[[bytes], bytes]]] = {
     "empty": lambda batch: b"",
@@ -101,103 +50,21 @@ CORRUPT: Final[dict[str, Callable[[bytes], bytes]]] = {
 }
 
 
-class Bench:
-    """One node's replica of `log-0`, stepped by hand. Broker epochs: 101 for n1, 102 for n2..."""
-
-    def __init__(
-        self,
-        node: str = "n1",
-        log: str = "",
-        *,
-        switched: Iterable[str] = (),
-        timings: Timings | None = None,
-        retention_records: int = 0,
-    ) -> None:
-        config = NodeConfig(
-            node=node,
-            voters=("v1",),
-            brokers=BROKERS,
-            timings=timings or Timings(),
-            retention_records=retention_records,
-        )
-        self.ctx = Context(config, SimDisk(), bugs.parse(switched), random.Random(0), 0)
-        self.ctx.broker_epoch = broker_epoch(node)
-        self.ctx.controller = "v1"
-        for name in BROKERS:
-            self.broker(name)
-        fill(Log(PARTITION, self.ctx.storage, durable=True), log)
-        self.replicas: dict[str, Replica] = {}
-
-    @property
-    def r(self) -> Replica:
-        return self.replicas[PARTITION]
-
-    def broker(self, name: str, *, epoch: int | None = None, fenced: bool = False) -> None:
-        """Set the record of a broker in this node's image."""
-        self.ctx.image.apply(
-            BrokerRecord(
-                broker=name,
-                broker_epoch=broker_epoch(name) if epoch is None else epoch,
-                incarnation=1,
-                fenced=fenced,
-            )
-        )
-
-    def metadata(
-        self,
-        leader: str,
-        epoch: int,
-        isr: str = "n1 n2 n3",
-        *,
-        at: int = 1,
-        min_isr: int = 2,
-        replicas: str = "n1 n2 n3",
-    ) -> None:
-        """Set the applied metadata; `at` is the partition epoch."""
-        record = PartitionRecord(
-            partition=PARTITION,
-            replicas=tuple(replicas.split()),
-            isr=tuple(isr.split()),
-            leader=leader,
-            leader_epoch=epoch,
-            partition_epoch=at,
-            min_isr=min_isr,
-        )
-        partitions.apply(self.ctx, self.replicas, {}, [record], protocol.KAFKA)
-
-    def sleep(self, ms: float) -> None:
-        """Time passes; the replica's timer fires where the node would fire it."""
-        end_us = self.ctx.now_us + round(ms * 1000)
-        while self.r.wake_us <= end_us:
-            self.ctx.now_us = max(self.ctx.now_us, self.r.wake_us)
-            part = leader if self.r.role == "leader" else follower
-            self.r.wake_us = part.tick(self.ctx, self.r)
-        self.ctx.now_us = end_us
-
-    def sent(self) -> list[tuple[str, AnyMessage, bytes | None]]:
-        """(to, message, body) since last asked."""
-        messages, self.ctx.effects.messages = self.ctx.effects.messages, []
-        return [(m.to, m.message, m.body) for m in messages]
-
-    def events(self, name: str) -> list[dict[str, object]]:
-        """Trace events of one kind so far."""
-        return [e for e in self.ctx.effects.trace if e["event"] == name]
-
-
-class ReplicaStage(Bench):
+class ReplicaStage(LoneBroker):
     """A stage of scripts: one replica. The output has all messages, decisions and new states."""
 
-    def __init__(self, node: str = "n1", lag: int = 0, retention: int = 0, bugs: str = "") -> None:
-        timings = Timings(lag_ms=lag) if lag else None
-        switched = bugs.split(",") if bugs else ()
-        super().__init__(node, timings=timings, retention_records=retention, switched=switched)
+    def __init__(
+        self, node: str = "n1", lag: int = 1000, retention: int = 0, bugs: str = ""
+    ) -> None:
+        switched = tuple(bugs.split(",")) if bugs else ()
+        super().__init__(node, bugs=switched, lag_ms=lag, retention_records=retention)
         self._proposed: list[AlterPartition] = []
         self._traced = self._at = 0
         self._state = ""
 
     def disk(self, *log: str) -> None:
         """Set the log on the disk before the process starts."""
-        fill(Log(PARTITION, self.ctx.storage, durable=True), " ".join(log))
+        fill(Log(PARTITION, self.storage, durable=True), " ".join(log))
 
     def says(
         self, leader: str, epoch: int, isr: str = "n1,n2,n3", at: int = 0, **more: Any
@@ -205,7 +72,7 @@ class ReplicaStage(Bench):
         """Name the leader in the metadata (`-`: none), in the next partition epoch or `at`."""
         self._at = at or self._at + 1
         who = "" if leader == "-" else leader
-        self.metadata(who, epoch, isr.replace(",", " "), at=self._at, **more)
+        self.hears(placed(who, epoch, isr, at=self._at, **more))
 
     def fetches(
         self,
@@ -227,7 +94,7 @@ class ReplicaStage(Bench):
             max_wait_ms=wait_ms,
             broker_epoch=broker_epoch(replica) if from_process is None else from_process,
         )
-        leader.on_fetch(self.ctx, self.r, replica, request)
+        self.takes(replica, request)
 
     def consumes(self, *offsets: int, wait_ms: int = 0, most: int = 0) -> None:
         """Fetch from these offsets as a consumer, each with its own as correlation id."""
@@ -236,7 +103,7 @@ class ReplicaStage(Bench):
             request = FetchRequest(
                 partition=PARTITION, offset=offset, max_wait_ms=wait_ms, corr=offset, **limit
             )
-            leader.on_fetch(self.ctx, self.r, "c1", request)
+            self.takes("c1", request)
 
     def writes(
         self,
@@ -260,7 +127,7 @@ class ReplicaStage(Bench):
                 partition=PARTITION, acks=acks, corr=corr, timeout_ms=timeout_ms
             )
             sent = CORRUPT[corrupt](data) if corrupt else data
-            leader.on_produce(self.ctx, self.r, "c1", request, sent)
+            self.takes("c1", request, sent)
             seq += count if seq >= 0 else 0
 
     def crowd(self, of: str) -> None:
@@ -286,11 +153,11 @@ class ReplicaStage(Bench):
             partition_epoch=at,
             leader_epoch=self.r.leader_epoch if epoch is None else epoch,
         )
-        isr_change.on_response(self.ctx, self.r, response)
+        self.takes("v1", response)
 
     def process(self, name: str, epoch: int = 0, fenced: int = 0) -> None:
         """Set the record of a broker in the metadata."""
-        self.broker(name, epoch=epoch or None, fenced=bool(fenced))
+        self.knows(name, epoch=epoch or None, fenced=bool(fenced))
 
     def hw(self, offset: int) -> None:
         """Set the high watermark that the replica knows."""
@@ -322,7 +189,7 @@ class ReplicaStage(Bench):
             self.sleep(100)
             proposed = [m for _, m, _ in self.sent() if isinstance(m, AlterPartition)]
             lines |= {f"proposes {_plain(p.isr)}": None for p in proposed}
-        self._traced = len(self.ctx.effects.trace)
+        self._traced = len(self.trace)
         return list(lines)
 
     def round(self, times: int, **followers: int) -> list[str]:
@@ -363,8 +230,9 @@ class ReplicaStage(Bench):
 
     def restarts(self) -> None:
         """Start a process, which reads the disk."""
-        self.replicas.clear()
-        self.replicas[PARTITION] = load(self.ctx, PARTITION, protocol.KAFKA, durable=True)
+        self.boot(self.now_us)
+        self.core.replicas[PARTITION] = load(self.ctx, PARTITION, protocol.KAFKA, durable=True)
+        self._traced = 0
 
     def log(self) -> str:
         """Return the log, and where its epochs begin."""
@@ -378,10 +246,9 @@ class ReplicaStage(Bench):
             lines.append(f"-> {to} {message_text(message, body)}")
             if isinstance(message, AlterPartition):
                 self._proposed.append(message)
-        trace = self.ctx.effects.trace
-        fresh, self._traced = trace[self._traced :], len(trace)
+        fresh, self._traced = self.trace[self._traced :], len(self.trace)
         lines += [event_text(e) for e in fresh if e["event"] not in _SHOWN_ELSEWHERE]
-        if PARTITION in self.replicas and (state := replica_text(self.r)) != self._state:
+        if PARTITION in self.core.replicas and (state := replica_text(self.r)) != self._state:
             lines.append(state)
             self._state = state
         return lines
@@ -440,54 +307,6 @@ def replica_text(r: Replica) -> str:
     return text
 
 
-def broker_epoch(name: str) -> int:
-    """Epoch of a broker's first process on the bench."""
-    return 100 + int(name[1:])
-
-
-def records(body: bytes | None) -> str:
-    """Return the batches of a fetch response in our notation."""
-    _, _, data = split_fetch_body(body)
-    return " ".join(one.payload.decode().rstrip() for one in batches.split(data))
-
-
 def high_watermark(body: bytes | None) -> int:
     """Return the high watermark that a fetch response tells."""
     return split_fetch_body(body)[1]
-
-
-class Pair:
-    """Leader n1 in `epoch` and follower n2, each with its log."""
-
-    def __init__(self, leads: str, follows: str, epoch: int) -> None:
-        self.leader = Bench("n1", leads)
-        self.leader.metadata("n1", epoch, "n1 n3")
-        self.follower = Bench("n2", follows)
-        self.follower.metadata("n1", epoch, "n1 n3")
-
-    def round(self) -> bool:
-        """Play the follower's fetch and its response; return False if the leader holds it."""
-        answer = self.ask(self.take_fetch())
-        if answer is None:
-            return False
-        return follower.on_response(self.follower.ctx, self.follower.r, "n1", *answer)
-
-    def take_fetch(self) -> FetchRequest:
-        ((to, request, _),) = self.follower.sent()
-        assert to == "n1"
-        assert isinstance(request, FetchRequest)
-        assert request.broker_epoch == broker_epoch("n2")
-        return request
-
-    def ask(self, request: FetchRequest) -> tuple[FetchResponse, bytes | None] | None:
-        leader.on_fetch(self.leader.ctx, self.leader.r, "n2", request)
-        for _, message, body in self.leader.sent():
-            if isinstance(message, FetchResponse):
-                return message, body
-        return None
-
-    def talk(self, most_rounds: int = 10) -> None:
-        """Until the follower has everything."""
-        rounds = sum(1 for _ in takewhile(lambda _: self.round(), range(most_rounds)))
-        assert rounds < most_rounds, "no end of it"
-        assert self.follower.r.leo == self.leader.r.leo

@@ -8,10 +8,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from harness.sim.disk import SimDisk
 from node.core import batch as batches
 from node.core.api import Deliver, Event, Mark, NodeConfig, Tick
-from node.core.broker import Broker
 from node.core.image import LeaderRecord, encode_records
 from node.core.log import Log
 from node.core.replica import Replica
@@ -26,52 +24,49 @@ from node.formats.messages import (
 )
 from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import fetch_body
-from tests.support.stage_replica import message_text, parse
+from tests.support.log_notation import parse
+from tests.support.lone_broker import LoneCore
+from tests.support.stage_replica import message_text
 from tests.support.world import logs_of
 
-MS = 1000
 
-
-class VoterStage:
+class VoterStage(LoneCore):
     """Voter v1 (or another one) of v1, v2.. with a log in the notation of `stage_replica`."""
 
     def __init__(self, name: str = "v1", voters: int = 3) -> None:
-        self.name, self.voters = name, tuple(f"v{i}" for i in range(1, voters + 1))
-        self._disk = SimDisk()
-        self.now_us = self._processes = 0
+        voters = tuple(f"v{i}" for i in range(1, voters + 1))
+        super().__init__(NodeConfig(node=name, voters=voters, brokers=()))
         self._lines: list[str] = []
         self._state = ""
 
     @property
     def r(self) -> Replica:
         """The replica of the metadata partition."""
-        return self.node.quorum.r
+        return self.core.quorum.r
 
     def start(self, *log: str, hw: int = 0) -> None:
         """Start the first process with this log on its disk."""
-        stored = Log(METADATA_PARTITION, self._disk, durable=True)
+        stored = Log(METADATA_PARTITION, self.storage, durable=True)
         for first, _, epoch in parse(" ".join(log)):
             payload = encode_records([LeaderRecord(term=epoch, leader="v9")])
             data = batches.stamp(batches.build(1, payload), first, epoch)
             stored.append_as_follower([batches.view(data)])
-        self._disk.put(f"hw/{METADATA_PARTITION}", hw.to_bytes(8, "big"), durable=True)
+        self.storage.put(f"hw/{METADATA_PARTITION}", hw.to_bytes(8, "big"), durable=True)
         self.restart()
 
     def restart(self) -> None:
         """Start a process on the same disk."""
-        self._processes += 1
-        config = NodeConfig(
-            node=self.name, voters=self.voters, brokers=(), incarnation=self._processes
-        )
-        self.node = Broker(config, self._disk, random.Random(self._processes), self.now_us)
-        self._step(Tick())
+        self.boot(self.now_us if self._processes else 0)
+        self._do(Tick())
+
+    def jitter(self, process: int) -> random.Random:
+        return random.Random(process)
 
     def tick(self, ms: int, times: int = 1, fetcher: str = "") -> None:
         """Time passes, `times` times; a fetcher has all after each. Messages of a long time are
         not shown."""
         for _ in range(times):
-            self.now_us += ms * MS
-            self._step(Tick())
+            self._do(Tick(), ms)
             if fetcher:
                 self.fetched(fetcher, self.r.leo, self.r.log.last_epoch)
         if times > 1:
@@ -102,10 +97,9 @@ class VoterStage:
 
     def elect(self, vote_of: str) -> None:
         """Let it time out, and win with one other vote."""
-        for _ in range(20):
-            if any(isinstance(m, VoteRequest) for m in self._step(Tick())):
+        for ms in [0] + [100] * 20:
+            if any(isinstance(m, VoteRequest) for m in self._do(Tick(), ms)):
                 break
-            self.now_us += 100 * MS
         self.vote(vote_of, self.r.leader_epoch + 1, pre=1)
         self.vote(vote_of, self.r.leader_epoch)
         self._lines.clear()
@@ -138,15 +132,15 @@ class VoterStage:
         self._hear(source, response, fetch_body(self.r.leader_epoch, hw, []))
 
     def log(self) -> str:
-        stored = sorted(logs_of(self._disk).get(METADATA_PARTITION, {}).items())
+        stored = sorted(logs_of(self.storage).get(METADATA_PARTITION, {}).items())
         return " ".join(f"{base}e{batches.view(data).epoch}" for base, (_, data) in stored)
 
     def _hear(self, source: str, message: AnyMessage, body: bytes | None = None) -> None:
-        self._step(Deliver(source, message, body))
+        self._do(Deliver(source, message, body))
 
-    def _step(self, event: Event) -> list[Any]:
+    def _do(self, event: Event, after_ms: int = 0) -> list[Any]:
         try:
-            out = self.node.step(self.now_us, event).messages
+            out = self.step(event, after_ms)
         except InvariantBroken as error:
             self._lines.append(f"fatal: {error}")
             return []

@@ -22,10 +22,10 @@ from node.core.protocol import (
     QUORUM_PUSH,
 )
 from tests.node.core.test_short_logs import SIZES, common_prefix, legal_pairs, written
+from tests.support.log_notation import parse
 from tests.support.paths import ROOT
 from tests.support.scripts import Case, play, read
 from tests.support.stage_histories import ShortLogs, Variant
-from tests.support.stage_replica import parse
 
 SCRIPTS = Path(__file__).parent / "scripts"
 HISTORIES = read(SCRIPTS / "histories.txt")

@@ -7,8 +7,8 @@ from itertools import product
 from harness.sim.disk import SimDisk
 from node.core.log import ORIGIN, Log, LogStart
 from node.formats.trace import DELETED
-from tests.node.core.test_short_logs import SIZES, common_prefix, legal_pairs, written
-from tests.support.stage_replica import PARTITION, TEN, Pair, bare_log, fill, show
+from tests.node.core.test_short_logs import SIZES, common_prefix, legal_pairs, paired, written
+from tests.support.log_notation import PARTITION, TEN, bare_log, fill, show
 
 SINGLE = SIZES["single records"]
 
@@ -19,30 +19,33 @@ def test_every_follower_ends_with_the_log_of_its_leader_wherever_both_begin() ->
         # What a follower has deleted was committed: the leader has, or had, the same.
         places = product(range(common_prefix(leads, follows) + 1), range(len(leads) + 1))
         for deleted, start in places:
-            pair = Pair(written(leads, SINGLE), written(follows, SINGLE), 4)
-            whole = pair.leader.r.log.chain
-            pair.leader.r.log.delete_head(start)
-            pair.follower.r.log.delete_head(deleted)
-            pair.leader.r.hw, pair.follower.r.hw = start, deleted
-            pair.talk()
-            log, case = pair.follower.r.log, (leads, start, follows, deleted)
+            stage = paired(written(leads, SINGLE), written(follows, SINGLE))
+            leader, follower = stage.nodes["n1"], stage.nodes["n2"]
+            whole = leader.r.log.chain
+            leader.r.log.delete_head(start)
+            follower.r.log.delete_head(deleted)
+            leader.r.hw, follower.r.hw = start, deleted
+            stage.run(most=20)
+            log, case = follower.r.log, (leads, start, follows, deleted)
+            assert not stage.mail, case
             assert log.chain == whole, case
             assert show(log) == " ".join(written(leads, SINGLE).split()[log.start :]), case
-            assert pair.follower.r.hw >= log.start, case
-            reasons |= {event["reason"] for event in pair.follower.events(DELETED)}
+            assert follower.r.hw >= log.start, case
+            reasons |= {event["reason"] for event in follower.events(DELETED)}
             tried += 1
     assert tried > 1000
     assert reasons == {"leader", "restart"}
 
 
 def test_a_log_that_is_truncated_below_its_start_starts_over_at_0() -> None:
-    pair = Pair("0e1 1e3", "0e1 1e1 2e1 3e1", 4)
-    pair.follower.r.log.delete_head(3)
-    pair.follower.r.hw = 3
-    pair.talk()
-    assert show(pair.follower.r.log) == "0e1 1e3"
-    assert pair.follower.r.log.chain == pair.leader.r.log.chain
-    assert [e["reason"] for e in pair.follower.events(DELETED)] == ["truncated"]
+    stage = paired("0e1 1e3", "0e1 1e1 2e1 3e1")
+    follower = stage.nodes["n2"]
+    follower.r.log.delete_head(3)
+    follower.r.hw = 3
+    stage.run(most=20)
+    assert stage.log("n2") == "0e1 1e3"
+    assert follower.r.log.chain == stage.nodes["n1"].r.log.chain
+    assert [e["reason"] for e in follower.events(DELETED)] == ["truncated"]
 
 
 class TestLog:
@@ -58,6 +61,14 @@ class TestLog:
                 assert each.cache.entries()[0] == (1 if start == 4 else 2, start - 1)
             assert again.hash_at(10) == log.hash_at(10)
             assert (again.last_epoch, again.chain) == (2, log.chain)
+
+    def test_a_cut_at_the_log_end_still_drops_the_entry_there(self) -> None:
+        log = bare_log("0e1 1e1")
+        log.begin_epoch(2)
+        assert log.cache.entries() == [(1, 0), (2, 2)]
+        assert log.truncate(2) == 2
+        assert log.cache.entries() == [(1, 0)]
+        assert log.truncate(99) == 2
 
     def test_whole_batches_only(self) -> None:
         log = bare_log(TEN)

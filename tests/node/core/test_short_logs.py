@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations_with_replacement
 
-from tests.support.stage_replica import Pair, bare_log, show
+from tests.support.log_notation import bare_log
+from tests.support.stage_histories import HistoriesStage
 
 Pairs = Iterator[tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -51,14 +52,23 @@ SIZES = {
 }
 
 
+def paired(leads: str, follows: str) -> HistoriesStage:
+    """Return the leader n1 of epoch 4 and its follower n2, each with its log. Nothing commits,
+    since n3 is not there."""
+    stage = HistoriesStage()
+    stage.pair(leads.replace(" ", ","), 4, follows.replace(" ", ","), isr="n1,n3")
+    return stage
+
+
 def test_pairs_of_short_logs_through_leader_and_follower() -> None:
     """All pairs up to three records of three epochs."""
     for ours, theirs in legal_pairs(3, 3):
         leads, follows = (written(log, SIZES["single records"]) for log in (ours, theirs))
-        pair = Pair(leads, follows, 4)
-        ours_has, theirs_has = (r.log.cache.entries() for r in (pair.leader.r, pair.follower.r))
+        stage = paired(leads, follows)
+        ours_has, theirs_has = (stage.nodes[n].r.log.cache.entries() for n in ("n1", "n2"))
         assert ours_has == [*bare_log(leads).cache.entries(), (4, len(ours))], "its own is in too"
         assert theirs_has == bare_log(follows).cache.entries()
-        pair.talk(most_rounds=4)
-        assert show(pair.follower.r.log) == leads
-        assert pair.follower.r.log.chain == pair.leader.r.log.chain
+        stage.run(most=8)
+        assert not stage.mail, "no end of it"
+        assert stage.log("n2") == leads
+        assert stage.nodes["n2"].r.log.chain == stage.nodes["n1"].r.log.chain
