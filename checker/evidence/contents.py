@@ -404,6 +404,22 @@ class Evidence:
         return self._lasting.offset[first_of(self._lasting.offset)]
 
     @cached_property
+    def _kept(self) -> Records:
+        """The records that final reads returned: what they did not return is lost or deleted."""
+        return self.read_records.take((self.read_records.flags & READ_FINAL) != 0)
+
+    def is_kept(self, values: I64) -> Mask:
+        """Return for each value whether the log may have kept it to the end of the run."""
+        found: Mask = np.isin(values, self._kept.value) | (not len(self._kept))
+        return found
+
+    @cached_property
+    def kept_offsets(self) -> I64:
+        """The distinct offsets of lasting records that the log may have kept to the end."""
+        kept = self._kept.offset
+        return self.offsets if not len(kept) else np.intersect1d(self.offsets, kept)
+
+    @cached_property
     def sure_offsets(self) -> I64:
         """The distinct offsets where more than an acknowledgement of acks 0 or 1 shows a record."""
         sure = self._lasting.offset[self._lasting.flags != ACKED_WEAKLY]

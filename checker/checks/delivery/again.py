@@ -103,11 +103,14 @@ def delivery_count(view: GroupView) -> Iterator[Case]:
     if not len(rows):
         return
     first = int(rows[np.argmin(d.low[rows])])
+    earlier = (d.end < d.low[first]) | ((d.id >= 0) & (d.id < d.id[first]))
+    counted = np.flatnonzero((key == key[first]) & (d.times == before[first]) & earlier)[0]
     yield Case(
         "delivery-count",
         len(np.unique(key[rows])),
-        f"operation {view.ops.op[d.row[first]]} got value {d.named(first)} as delivery "
-        f"{d.times[first]} of it, after a delivery that was counted {before[first]}",
+        f"operation {view.ops.op[d.row[counted]]} got value {d.named(first)} and was told that "
+        f"this is its delivery number {before[first]}, and operation {view.ops.op[d.row[first]]}, "
+        f"which got it later, that it is number {d.times[first]}",
         d.row[key == key[first]].tolist(),
         int(d.offset[first]),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from checker.evidence.columns import Mask
 from checker.evidence.contents import NEVER, Columnar, expand, first_of
 from checker.evidence.facts import OP_KINDS, GroupOps, Outcome, Shape
-from checker.evidence.sorting import I64
+from checker.evidence.sorting import I64, distinct, order_of
 from harness.formats.history import show_value
 from harness.formats.run_info import GroupPromise
 
@@ -36,8 +36,8 @@ class Case(NamedTuple):
 @dataclass(frozen=True)
 class Handled(Columnar):
     """Records that were delivered or settled, a row each. `row`: of the operation in `GroupOps`;
-    `key`: the identity of the record, its offset or, in a system without offsets, -2 - value;
-    `place`: its place among all, in the order of operations."""
+    `key`: the identity of the record, its offset or, without one and where the log was `cut`,
+    -2 - value; `place`: its place among all, in the order of operations."""
 
     row: I64
     place: I64
@@ -107,7 +107,7 @@ class GroupView:
         found = Handled(
             row=row,
             place=np.arange(len(row)),
-            key=np.where(offset >= 0, offset, -2 - value),
+            key=np.where((offset >= 0) & ~np.isin(offset, self.cut), offset, -2 - value),
             value=value,
             offset=offset,
             id=id,
@@ -118,6 +118,19 @@ class GroupView:
         )
         known = (offset >= 0) | (value >= 0)
         return found if known.all() else found.take(known)
+
+    @cached_property
+    def cut(self) -> I64:
+        """The offsets of which several values were delivered or settled: there the log was cut, and
+        has other records since."""
+        ops = self.ops
+        known = (ops.offset >= 0) & (ops.value >= 0) & (ops.outcome != Outcome.FAIL)
+        rows = np.flatnonzero((ops.shape == Shape.RECORDS) & known)
+        run, step = expand(ops.count[rows])
+        offset, value = ops.offset[rows][run] + step, ops.value[rows][run] + step
+        order = order_of((offset,))
+        offset, value = offset[order], value[order]
+        return distinct(offset[1:][(offset[1:] == offset[:-1]) & (value[1:] != value[:-1])])
 
     @cached_property
     def delivered(self) -> Handled:

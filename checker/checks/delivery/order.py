@@ -50,7 +50,7 @@ def owner_order(view: GroupView, known: Evidence) -> Iterator[Case]:
     at = np.append(-1, offset[:-1] + 1)
     begins = np.append(True, turn[1:] != turn[:-1])[: len(turn)]
     at[begins] = view.turns.start[turn[begins]]
-    places = known.offsets
+    places = known.kept_offsets
     passed = np.searchsorted(places, offset) - np.searchsorted(places, at)
     for name, rows in (
         ("delivery-order", np.flatnonzero(offset < at)),

@@ -15,8 +15,7 @@ from harness.formats.history import show_value
 
 def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     """Find `undelivered`: a record was not delivered, though the drain was quiet, whose send ended
-    ok before the drain began, or which a final read returned before. Of the former, one that no
-    final read returned may be lost instead."""
+    ok before the drain began, or which a final read returned before."""
     limit = view.promise.max_deliver
     if 0 <= limit <= view.unanswered:
         return
@@ -30,13 +29,10 @@ def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     missed = ~np.isin(value, delivered.value) & ~np.isin(
         offset, delivered.offset[delivered.offset >= 0]
     )
+    missed &= known.is_kept(value)
     read = known.read_records
-    final = (read.flags & READ_FINAL) != 0
-    if final.any():
-        missed &= np.isin(value, read.value[final])
-    missed &= sure[rows][run] | np.isin(
-        value, read.value[final & (known.proved_at < view.drain_us)]
-    )
+    early = ((read.flags & READ_FINAL) != 0) & (known.proved_at < view.drain_us)
+    missed &= sure[rows][run] | np.isin(value, read.value[early])
     missing = np.flatnonzero(missed)
     if not len(missing):
         return
@@ -62,7 +58,9 @@ def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     open_ = (view.first_settled(keys) == NEVER) & ~view.may_be_exhausted(view.possible)
     delivered = view.delivered
     writer = known.outcome_of_writer(delivered.value)
-    open_ &= np.bincount(index, (writer >= 0) & (writer != Outcome.FAIL), len(keys)) > 0
+    owed = (writer >= 0) & (writer != Outcome.FAIL) & known.is_kept(delivered.value)
+    owed &= ~np.isin(delivered.offset, view.cut)
+    open_ &= np.bincount(index, owed, len(keys)) > 0
     rows = np.flatnonzero(open_)
     if not len(rows):
         return
@@ -121,7 +119,7 @@ def floor_ahead(view: GroupView, known: Evidence) -> Iterator[Case]:
     reads = reads.take(reads.ok & (reads.offset > 0))
     if not len(reads) or (view.delivered.offset < 0).any() or (view.settled.offset < 0).any():
         return
-    offsets = known.offsets
+    offsets = np.setdiff1d(known.kept_offsets, view.cut)
     began = view.first_settled(offsets)
     keys, _ = view.keys
     at = find(keys, offsets)

@@ -103,6 +103,10 @@ class Judge:
         self.polls = [op for op in own if op.f == "poll"]
         self.commits = [op for op in own if op.f == "commit" and op.position(partition) is not None]
         self.reads = [op for op in own if op.f == "position" and op.outcome == "ok"]
+        self.cut = set[int]()
+        handled = self.records(op for op in own if op.f in ("poll", "ack", "nack"))
+        at = {(r.offset, r.value) for r in handled if r.offset >= 0 <= r.value}
+        self.cut = {o for (o, v), (p, w) in product(at, at) if o == p and v != w}
         self.delivered = self.records(op for op in self.polls)
         settling = (op for op in own if op.f == "ack" or (op.f == "nack" and not requeues(op)))
         self.settled = self.records(settling)
@@ -114,7 +118,8 @@ class Judge:
                 base = learned.get(sent.value, -1)
                 for n in range(sent.count if sent.partition == partition else 0):
                     self.sent[sent.value + n] = op, base + n if base >= 0 else -1
-        given = self.records(op for op in ops if op.asked.group and op.f == "poll")
+        given = [r for op in ops if op.asked.group and op.f == "poll" for r in records_of(op)]
+        given = [r for r in given if r.partition == partition and r.by.outcome != "fail"]
         self.read_before: dict[int, float] = {}  # by value, the end of the first final read of it
         read_at = set()
         for end, run in final_reads(ops, partition):
@@ -124,11 +129,13 @@ class Judge:
                 read_at.add(run.offset + n)
         self.placed = {r.offset for r in given if r.offset >= 0} | read_at
         self.placed |= {o for op, o in self.sent.values() if o >= 0 and op.outcome == "ok"}
+        self.kept = self.placed & read_at if read_at else self.placed
         self.unanswered = sum(op.outcome != "ok" for op in self.polls)
 
     def records(self, ops: Iterable[Whole]) -> list[Record]:
         live = (op for op in ops if op.outcome != "fail")
-        return [r for op in live for r in records_of(op) if r.partition == self.partition]
+        found = [r for op in live for r in records_of(op) if r.partition == self.partition]
+        return [r._replace(key=-2 - r.value) if r.offset in self.cut else r for r in found]
 
     def quiet(self) -> bool:
         final = sorted((op for op in self.polls if op.final), key=lambda op: op.inv)
@@ -166,16 +173,22 @@ class Judge:
             mine = [r for r in self.delivered if r.value == value or 0 <= r.offset == offset]
             if not mine:
                 seen = self.read_before.get(value, NEVER)
-                owed = (
-                    op.outcome == "ok" and op.end < begin and (seen < NEVER or not self.read_before)
-                )
+                owed = op.outcome == "ok" and op.end < begin and self.may_be_kept(value)
                 owed |= op.outcome != "fail" and seen < begin
                 if owed and not self.exhausted(()):
                     yield "undelivered"
-            elif self.promise.kind == "acks" and op.outcome != "fail":
+            elif (
+                self.promise.kind == "acks"
+                and op.outcome != "fail"
+                and self.may_be_kept(value)
+                and not any(r.offset in self.cut for r in mine)
+            ):
                 keys = {r.key for r in mine}
                 if not any(s.key in keys for s in self.settled) and not self.exhausted(mine):
                     yield "not-redelivered"
+
+    def may_be_kept(self, value: int) -> bool:
+        return value in self.read_before or not self.read_before
 
     def again(self) -> Iterator[str]:
         wait_us = self.promise.ack_wait_ms * 1000
@@ -223,7 +236,7 @@ class Judge:
                     continue
                 if r.offset < at:
                     yield "delivery-order"
-                if at >= 0 and any(at <= offset < r.offset for offset in self.placed):
+                if at >= 0 and any(at <= offset < r.offset for offset in self.kept):
                     yield "group-skip"
                 at = r.offset + 1
 
@@ -242,7 +255,7 @@ class Judge:
             return
         for read in self.reads:
             floor = read.position(self.partition)
-            for offset in self.placed if floor is not None else ():
+            for offset in self.kept - self.cut if floor is not None else ():
                 mine = [r for r in self.delivered if r.key == offset]
                 tried = any(s.key == offset and s.by.inv < read.end for s in self.settled)
                 if offset < (floor or 0) and not tried and not self.exhausted(mine):

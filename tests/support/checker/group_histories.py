@@ -9,7 +9,16 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from harness.formats.group_state import GroupRecord, GroupState
-from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, Send
+from harness.formats.history import (
+    Delivered,
+    DeliveredRun,
+    GroupPosition,
+    Op,
+    OpKind,
+    Read,
+    RecordRun,
+    Send,
+)
 from harness.formats.run_info import GroupPromise
 
 P: Final = "log-0"
@@ -68,7 +77,7 @@ class History:
     ) -> None:
         """Add an operation; `said` are fields of its completion only."""
         base: dict[str, Any] = {"op": self._ops, "process": self._ops, "client": "c", "f": f}
-        if f != "send":
+        if f != "send" and "reads" not in asked:
             base["group"] = "g"
         self._ops += 1
         self.lines.append(Op(t_us=inv, type="invoke", **base, **asked))
@@ -99,9 +108,11 @@ class History:
         return sorted(self.lines, key=lambda line: line.t_us)
 
 
-def queue(seed: int, plant: str = "", limit: int = -1) -> tuple[list[Op], bool]:
+def queue(
+    seed: int, plant: str = "", limit: int = -1, *, cut: bool = False
+) -> tuple[list[Op], bool]:
     """Return a history of a queue with acks, which delivers a record at most `limit` times, and
-    whether what was planted can be seen in it."""
+    whether what was planted can be seen in it. With `cut` the log loses its end and goes on."""
     h = History(f"queue {seed} {plant}")
     rng = h.rng
     records: list[int] = []
@@ -113,7 +124,7 @@ def queue(seed: int, plant: str = "", limit: int = -1) -> tuple[list[Op], bool]:
     seen: set[int] = set()
     held: list[tuple[int, int]] = []  # offset and when the poll that returned it ended
     answered: dict[int, list[int]] = {}  # by offset, the counts that polls were told
-    begun, late, forgotten, shown = 0, -1, -1, False
+    begun, late, forgotten, shown, sent = 0, -1, -1, False, 0
 
     def poll(final: bool) -> list[int]:
         nonlocal begun
@@ -166,7 +177,8 @@ def queue(seed: int, plant: str = "", limit: int = -1) -> tuple[list[Op], bool]:
         actions = ("send", "poll", "ack", "nack", "crash", "position")
         match rng.choices(actions, (4, 3, 4, 1, 0.3, 0.3))[0]:
             case "send":
-                records.append(len(records) + 100)
+                sent += 1
+                records.append(sent + 100)
                 h.send(records[-1], len(records) - 1)
             case "poll":
                 poll(final=False)
@@ -177,6 +189,13 @@ def queue(seed: int, plant: str = "", limit: int = -1) -> tuple[list[Op], bool]:
             case "position":
                 kept = [at for at in range(len(records)) if at in due or at >= begun or at == late]
                 h.fetch(min(kept, default=len(records)), *h.around())
+        if cut and step == 45:
+            del records[rng.randint(len(records) // 2, len(records)) :]
+            begun = min(begun, len(records))
+            for each in (due, times, answered):
+                for at in [at for at in each if at >= begun]:
+                    del each[at]
+            held[:] = [(at, since) for at, since in held if at < begun]
         if plant and step > 45 and not shown:
             if plant == "forget" and (lost := [at for at in sorted(acked) if at in settled]):
                 settled.discard(lost[-1])
@@ -208,6 +227,11 @@ def queue(seed: int, plant: str = "", limit: int = -1) -> tuple[list[Op], bool]:
     if plant == "ahead" and untried:
         h.fetch(untried[0] + 1, h.now, h.now + 1)
         h.now, shown = h.now + 10, True
+    if cut:
+        runs = tuple(RecordRun(at, value, 1) for at, value in enumerate(records))
+        said = {"reads": (Read(partition=P, start=0, records=runs),)}
+        asked = (Read(partition=P, start=0),)
+        h.op("poll", "ok", h.now - 10, h.now - 5, final=True, reads=asked, said=said)
     quiet_until = h.now + 130_000
     while h.now < quiet_until:
         given = poll(final=True)

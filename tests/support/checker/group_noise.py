@@ -31,7 +31,7 @@ WEIGHTS: Final[dict[str, dict[OpKind, float]]] = {
         "assign": 0.5,
         "position": 2,
     },
-    "positions": {"poll": 6, "join": 1, "leave": 0.4, "assign": 3, "commit": 4, "position": 3},
+    "positions": {"poll": 8, "join": 1, "leave": 0.4, "assign": 3, "commit": 4, "position": 3},
     "stuck": {"poll": 3},
 }
 
@@ -68,12 +68,15 @@ class Noise:
         self.until = rng.choice([20, 60, 200])
         self.has_offsets, self.has_ids = rng.random() < 0.8, rng.random() < 0.4
         self.records = {name: rng.choice([1, 2, 4, 6, 12]) for name in self.partitions}
+        self._cut = rng.choice([0, 0, 0, 50])
+        """What is added to some of the values: the log was cut, and has others at these offsets."""
         self._at: dict[tuple[str, str], int] = {}  # by member and partition: where it polls next
         self._lines: list[tuple[int, float, Op]] = []
         self._ops = 0
         for name, count in self.records.items():
             for nth in range(count):
-                self._send(name, nth)
+                for more in sorted({0, self._cut}):
+                    self._send(name, nth + more, nth)
         for group in ("g", "h")[: rng.choice([1, 1, 1, 2])]:
             kind = "stuck" if rng.random() < 0.1 else self.promise.kind
             if kind == "stuck":
@@ -113,10 +116,10 @@ class Noise:
     def _value(self, partition: str, nth: int) -> int:
         return 100 * (1 + PARTITIONS.index(partition)) + nth
 
-    def _send(self, partition: str, nth: int) -> None:
+    def _send(self, partition: str, nth: int, offset: int) -> None:
         asked = Send(partition=partition, value=self._value(partition, nth))
         stated = self.has_offsets and self.rng.random() < 0.8
-        known = Send(partition=partition, value=asked.value, offset=nth) if stated else asked
+        known = Send(partition=partition, value=asked.value, offset=offset) if stated else asked
         self._op("send", *self._when(), {"sends": (asked,)}, {"sends": (known,)})
 
     def _read(self, partition: str) -> None:
@@ -134,14 +137,15 @@ class Noise:
     def _run(self, member: str, partition: str, *, polled: bool) -> DeliveredRun:
         """Return records: mostly those behind the ones that the member polled last, else any."""
         rng, most = self.rng, self.records[partition]
-        after = min(self._at.get((member, partition), 0) + rng.choice([0, 0, 0, 1]), most - 1)
+        after = min(self._at.get((member, partition), 0) + rng.choice([0, 0, 1, 1]), most - 1)
         begin = after if polled and rng.random() < 0.5 else rng.randrange(most)
         count = rng.randint(1, min(3, most - begin))
         self._at[member, partition] = begin + count
         number = rng.randint(0, 8) if self.has_ids and polled and rng.random() < 0.8 else -1
         times = rng.choice([0, 1, 1, 2, 3]) if polled else 0
         offset = begin if self.has_offsets else -1
-        return DeliveredRun(self._value(partition, begin), count, offset, number, times)
+        value = self._value(partition, begin + rng.choice([0, self._cut]))
+        return DeliveredRun(value, count, offset, number, times)
 
     def _records(self, member: str, *, polled: bool = True) -> tuple[Delivered, ...]:
         of = {name: range(self.rng.choice([1, 1, 2])) for name in self._some()}

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from checker.engine.local import check_run
 from checker.formats.anomalies import CATALOGUE, DELIVERY, OF_GROUPS, OWNERSHIP
@@ -35,6 +36,7 @@ from tests.support.checker.group_noise import Noise
 SYSTEMS: Final[dict[str, tuple[Callable[..., tuple[list[Op], bool]], GroupPromise]]] = {
     "acks": (queue, ACKS),
     "limited": (partial(queue, limit=LIMIT), LIMITED),
+    "cut": (partial(queue, cut=True), replace(ACKS, order="none")),
     "positions": (coordinator, POSITIONS),
     "equal": (partial(intervals, interval=False), POSITIONS),
     "interval": (intervals, POSITIONS),
