@@ -25,7 +25,9 @@ from nemesis.world import World
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
-_HEAL, INJECT, _OPERATE, _LOOK, _WAITED = 0, 1, 2, 3, 4
+_HEAL, _INJECT, _OPERATE, _LOOK, _WAITED = 0, 1, 2, 3, 4
+"""What is due at a time, in the order in which it is done. `_WAITED` is added to one of the others:
+a trigger whose `within_ms` is over fires without its event."""
 LOOK_MS: Final = 100
 """How often a change that is under way is looked at, and a heal that failed is tried again."""
 TRIES: Final = 3
@@ -67,7 +69,7 @@ class Injector:
         # When, the action, the fault or operation, and, for one node of several, its breakpoint.
         self._due: list[tuple[int, int, int, int]] = []
         self._triggers: dict[int, Triggers] = {}
-        for action, due in ((INJECT, schedule.faults), (_OPERATE, schedule.workload.operations)):
+        for action, due in ((_INJECT, schedule.faults), (_OPERATE, schedule.workload.operations)):
             numbered = list(enumerate(due))
             self._due += [(w.at_ms, action, i, 0) for i, w in numbered if w.at_ms is not None]
             waiting = {i: w.after for i, w in numbered if w.after}
@@ -129,7 +131,7 @@ class Injector:
             _, action, index, number = heapq.heappop(self._due)
             if action == _OPERATE:
                 self._operate(index)
-            elif action == INJECT:
+            elif action == _INJECT:
                 self._inject(index, now_ms)
             elif action >= _WAITED:
                 if self._triggers[action - _WAITED].stop(index):
@@ -173,9 +175,9 @@ class Injector:
         recorded as missed."""
         start_us = self._world.now_us()
         late = [(act, index) for _, act, index, _ in self._due] + self._fired
-        due = {i: "the storm ended before its time" for act, i in late if act == INJECT}
+        due = {i: "the storm ended before its time" for act, i in late if act == _INJECT}
         self._triggers[_OPERATE].give_up()
-        for index, why in sorted((due | self._triggers[INJECT].give_up()).items()):
+        for index, why in sorted((due | self._triggers[_INJECT].give_up()).items()):
             self._write(index, "missed", start_us, detail=why)
         self._due.clear()
         self._fired.clear()

@@ -132,9 +132,9 @@ class World:
     power_cut_assumption: str = ""
     """An assumption about the bytes that a power cut takes; "" if they are known."""
     declares_unsynced: bool = False
-    """Return whether a power cut takes bytes of files that the system declares as unsynced."""
+    """Whether a power cut takes bytes of files that the system declares as unsynced."""
     reorders_writes: bool = False
-    """Return whether a power cut can keep a write and lose one before it."""
+    """Whether a power cut can keep a write and lose one before it."""
 
     def kill(self, node: str) -> None:
         """Send SIGKILL to a node's process, which may be paused."""

@@ -24,7 +24,7 @@ from node.core.replica import NEVER
 from node.core.storage import Storage
 
 _WIRED: Final[dict[str, tuple[str, ...]]] = {
-    "Broker": ("_due", "_pushed", "_touched"),
+    "Broker": ("_due", "_armed", "_touched"),
     "Context": ("storage", "jitter", "effects"),
     "Log": ("_storage",),
 }
@@ -109,7 +109,7 @@ def restore(taken: Snapshot, storage: Storage, jitter: Jitter) -> Broker:
     for r in (broker.quorum.r, *broker.replicas.values()):
         r.log.use(storage)
     broker._touched = {}
-    broker._due, broker._pushed = [], {}
+    broker._due, broker._armed = [], {}
     for name in broker.replicas:
         broker.arm(name)
     return broker

@@ -227,17 +227,17 @@ class Adapter:
     where no disk in user space is possible. A power cut then takes the end of what was appended
     since the storm began, or since the node started; without globs it is refused there."""
     dumps_running: ClassVar[bool] = False
-    """Return whether `dump` can also read the files of a node that runs and has nothing to do: a
+    """Whether `dump` can also read the files of a node that runs and has nothing to do: a
     search then reads logs without stopping the cluster."""
     damaged_disks: ClassVar[int] = 0
     """On how many nodes the disk may lose or change what was synced, as the vendor promises: torn
     and flipped writes, an empty disk. With more, what is lost is `allowed`. That a node dies, and
     its disk keeps what was synced, is part of every promise."""
     clock_by_libc: ClassVar[bool] = False
-    """Return whether the servers ask libc for the time, as C, Java and Python do, not Go: then
+    """Whether the servers ask libc for the time, as C, Java and Python do, not Go: then
     their wall clocks can be moved."""
     contiguous: ClassVar[bool] = True
-    """Return whether offsets have no gaps."""
+    """Whether offsets have no gaps."""
     failover_ms: ClassVar[int] = 5000
     """From the death of a leader to the first acknowledgement by the next one, at most."""
     restart_ms: ClassVar[int] = 2000
@@ -250,13 +250,13 @@ class Adapter:
     connect_s: ClassVar[float] = 3.0
     """How long `connect` may take."""
     refuses_root: ClassVar[bool] = False
-    """Return whether the servers refuse to run as root, or drop its rights: then they see the user
+    """Whether the servers refuse to run as root, or drop its rights: then they see the user
     1000, to whom their folder belongs."""
     links_needed: ClassVar[str] = ""
     """The only form of links on which link faults reach all connections: "kernel" for nodes that
     tell each other where they listen, and cannot advertise another address."""
     restarts: ClassVar[bool] = False
-    """Return whether a node that ends by itself is started again a second later, as by an init
+    """Whether a node that ends by itself is started again a second later, as by an init
     system; for servers that end on purpose when they cannot go on."""
     stop_codes: ClassVar[tuple[int, ...]] = (0, -15, 143)
     """Exit codes of a node that was asked to end (SIGTERM)."""
@@ -271,7 +271,7 @@ class Adapter:
     """The upgrades that the vendor supports, as beginnings of versions: ("2.14", "2.15"). Any other
     change of versions is beyond the promise, unless both are of the same minor version."""
     fresh_identity: ClassVar[bool] = True
-    """Return whether a node whose disk was emptied needs a new identity."""
+    """Whether a node whose disk was emptied needs a new identity."""
     operations: ClassVar[tuple[str, ...]] = ()
     """The actions of an operator that `operate` knows: "promote", "snapshot", "compact"."""
 
@@ -281,7 +281,7 @@ class Adapter:
         self.resources = ExitStack()
         """What `create` and `probe` keep open: entered here, it is closed with the cluster."""
         self.reads_to_the_end = False
-        """Return whether the final reads have begun: `read` may then wait for the last records."""
+        """Whether the final reads have begun: `read` may then wait for the last records."""
 
     # -- a node
 

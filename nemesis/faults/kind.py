@@ -139,7 +139,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     on_links: ClassVar[bool] = False
     on_disks: ClassVar[bool] = False
     ends_process: ClassVar[bool] = False
-    """Return whether its nodes are down until they are started again."""
+    """Whether its nodes are down until they are started again."""
     loss: ClassVar[Loss] = ""
     plain: ClassVar[tuple[tuple[str, object], ...]] = ()
     """Fields with their plainest values, for a shrinker."""
@@ -150,7 +150,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     causes: ClassVar[tuple[str, ...]] = ()
     """Names of trace events that the fault itself brings about, for other faults to wait for."""
     bar_names_nodes: ClassVar[bool] = False
-    """Return whether the bar of a fault on links names its nodes instead of all the links."""
+    """Whether the bar of a fault on links names its nodes instead of all the links."""
     drawing: ClassVar[Drawing | str]
     """How storms draw it, or else why they never do."""
     needs: ClassVar[frozenset[Requirement]] = frozenset()

@@ -46,7 +46,7 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
     plain = (("two_way", False), ("clients", False), ("jitter_ms", 0), ("percent", 100))
     consequences = frozenset({Consequence.ELECTION, Consequence.ISR_CHANGE})
     chooses_messages: ClassVar[bool] = False
-    """Return whether every such fault acts on some messages of a link and not on others."""
+    """Whether every such fault acts on some messages of a link and not on others."""
 
     @classmethod
     def is_possible_on(cls, links: LinkAbilities) -> bool:

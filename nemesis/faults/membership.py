@@ -30,7 +30,7 @@ class ChangeFault(FaultKind, frozen=True, kw_only=True):
     colour = "#8a5fbf"
     simulated = False
     of_members: ClassVar[bool] = True
-    """Return whether it acts on members, not on nodes outside the cluster."""
+    """Whether it acts on members, not on nodes outside the cluster."""
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
         """Return the members that run; for a fault on new members those that are none."""

@@ -68,7 +68,7 @@ class Flow:
         self._paused = False
         self._closed = False
         self.is_clear = False
-        """Return whether bytes may pass the queue: nothing waits, and no rule is about it."""
+        """Whether bytes may pass the queue: nothing waits, and no rule is about it."""
 
     def lead_to(self, destination: Destination) -> None:
         """Set the receiver. Bytes from before are delayed as if they came now, because the rules

@@ -104,7 +104,7 @@ class Broker:
         # A heap of (wake_us, name), and the latest entry of each name. Older entries of a name
         # are out of date; they are skipped when their time comes.
         self._due: list[tuple[int, str]] = []
-        self._pushed: dict[str, int] = {}
+        self._armed: dict[str, int] = {}
         self._controller_us = NEVER
         self._checkpoint_us = NEVER
         self._flush_us = now_us if config.flush_interval_ms else NEVER
@@ -117,10 +117,10 @@ class Broker:
         ctx = self.ctx
         assert now_us >= ctx.now_us, (now_us, ctx.now_us)
         ctx.now_us = now_us
-        found = ctx.effects.trace
+        before = ctx.effects
         ctx.effects = effects = Effects()
         if not self._begun:
-            self._begin(found)
+            self._begin(before.trace)
         ctx.more = isinstance(event, Deliver) and event.more
         try:
             self._handle(event)
@@ -362,8 +362,8 @@ class Broker:
     def arm(self, name: str) -> None:
         """Set the timer of the replica of partition `name` to the time of its next action."""
         wake_us = self._wake_us(name)
-        if wake_us < NEVER and self._pushed.get(name) != wake_us:
-            self._pushed[name] = wake_us
+        if wake_us < NEVER and self._armed.get(name) != wake_us:
+            self._armed[name] = wake_us
             heapq.heappush(self._due, (wake_us, name))
 
     def _wake_us(self, name: str) -> int:
@@ -444,8 +444,8 @@ class Broker:
 
     def _next_due(self) -> tuple[int, str]:
         wake_us, name = heapq.heappop(self._due)
-        if self._pushed.get(name) == wake_us:
-            del self._pushed[name]
+        if self._armed.get(name) == wake_us:
+            del self._armed[name]
         return wake_us, name
 
     def _checkpoint(self) -> None:

@@ -90,7 +90,7 @@ def advance_hw(ctx: Context, r: Replica) -> None:
     while r.acks and r.acks[0].end <= r.hw:
         ack = r.acks.popleft()
         acknowledge(ctx, r, ack.client, ack.corr, ack.base_offset, ack.end, acks=-1)
-    serve_waiting(ctx, r, followers=False)
+    serve_waiting(ctx, r, appended=False)
 
 
 def acknowledge(

@@ -132,7 +132,7 @@ def serve_appended(ctx: Context, r: Replica) -> None:
     """Answer, after the last message of a turn, the fetches that waited for records appended in
     this turn, and raise the high watermark."""
     if r.role == "leader":
-        serve_waiting(ctx, r, followers=True)
+        serve_waiting(ctx, r, appended=True)
         advance_hw(ctx, r)
 
 
@@ -158,7 +158,7 @@ def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
     if ctx.more:
         ctx.appended[r.partition] = r
     else:
-        serve_waiting(ctx, r, followers=True)
+        serve_waiting(ctx, r, appended=True)
     return one.base_offset, one.end
 
 

@@ -53,19 +53,20 @@ def _must_send_hw(r: Replica, request: FetchRequest) -> bool:
     return r.protocol.sends_hw_at_once and peer is not None and peer.hw_sent < r.hw
 
 
-def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
-    """Answer the held fetches that can be answered: of followers after an append (`followers`), of
-    consumers after the high watermark moved."""
-    if followers and r.data_waiters:
+def serve_waiting(ctx: Context, r: Replica, *, appended: bool) -> None:
+    """Answer the held fetches that can be answered: of followers if the log has grown (`appended`),
+    of consumers if it was the high watermark that moved; followers wait for that too if the
+    protocol says so."""
+    if appended and r.data_waiters:
         idle.notify(ctx, r)
     if r.protocol.pushes:
         push.serve(ctx, r)
-    if r.follower_waits and (followers or r.protocol.sends_hw_at_once):
+    if r.follower_waits and (appended or r.protocol.sends_hw_at_once):
         waits = list(r.follower_waits.values())
         r.follower_waits.clear()
         for wait in waits:
             answer_or_hold(ctx, r, wait.source, wait.request)
-    if r.consumer_waits and (not followers or r.bugs.read_beyond_hw):
+    if r.consumer_waits and (not appended or r.bugs.read_beyond_hw):
         for key, wait in list(r.consumer_waits.items()):
             if _readable_end(r, wait.request) > wait.request.offset:
                 del r.consumer_waits[key]

@@ -75,7 +75,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._goes_on = home is not None
         self.storms = 1
         self.is_healthy = False
-        """Return whether, when the last storm was over, all nodes ran and none had ended by itself,
+        """Whether, when the last storm was over, all nodes ran and none had ended by itself,
         the partitions were in sync, and there was no problem."""
         names = (*schedule.cluster.broker_names(), *schedule.cluster.voter_names())
         needed = len(names) * ports_per_node(adapter, form)

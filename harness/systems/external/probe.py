@@ -57,7 +57,7 @@ class Probe:
         self.led: set[str] = set()
         """The partitions whose leader an answer told."""
         self.names_in_sync = False
-        """Return whether an answer named a node that is in sync."""
+        """Whether an answer named a node that is in sync."""
 
     def start(self) -> None:
         for name in [name for name, node in self._nodes.items() if not node.is_voter]:
