@@ -37,7 +37,6 @@ OPENS: Final = {
     "checker/ingest/read_tables.py": GUARD,
     "harness/runs/process_tree.py": HOST,
     "harness/runs/processor_wait.py": HOST,
-    "harness/runs/suspension.py": HOST,
     "harness/runs/system_check.py": TEMPORARY,
     "harness/runs/terminal.py": HOST,
     "harness/search/catalogue/*.py": OURS,

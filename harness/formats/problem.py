@@ -108,8 +108,8 @@ def node_ended(node: str, code: int | None) -> Problem:
 
 
 def suspended(who: str) -> Problem:
-    """Return the problem that a process (a node by its name, or "The link hub") was stopped by
-    SIGSTOP from outside."""
+    """Return the problem that a process, such as a node or the hub, was stopped by SIGSTOP from
+    outside."""
     return Problem(
         kind="suspended",
         sentence=f"{who} was suspended from outside (SIGSTOP), "

@@ -19,7 +19,6 @@ from checker.formats.errors import CheckerError, SparkMissing
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import DRAWN, EXPLANATION, FOLDER, REAL, SCHEDULE
 from harness.runs.program import command_line, program
-from harness.runs.suspension import KeptGoing
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import make_folder, write_whole
 from node.formats.host_errors import reason, refused
@@ -151,8 +150,7 @@ def judge(
     refused = {folder: refusal(folder) for folder in folders}
     plain = [folder for folder in folders if refused[folder] is None]
     try:
-        with KeptGoing():
-            judged = iter(_judged(plain, spark, tell, out, again) if plain else ())
+        judged = iter(_judged(plain, spark, tell, out, again) if plain else ())
     except (MemoryError, ImportError) as error:
         # A library whose code finds no room in memory is an ImportError.
         if isinstance(error, ImportError) and "map segment" not in str(error):

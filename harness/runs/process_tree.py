@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +22,18 @@ def is_stopped(pid: int) -> bool:
     return state[:1] == [_STOPPED]
 
 
-def resume_if_stopped(pid: int) -> bool:
-    """Send SIGCONT to a process if a signal has stopped it, and return whether it was stopped."""
-    if not is_stopped(pid):
-        return False
-    with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGCONT)
-    return True
+def resume_stopped(spared: Collection[int] = ()) -> list[str]:
+    """Send SIGCONT to the processes below this one that a signal has stopped, except `spared` ones;
+    return their names: those of their output files, or of their programs."""
+    found = []
+    for pid in descendants(os.getpid()):
+        if pid not in spared and is_stopped(pid):
+            with contextlib.suppress(OSError):
+                output = Path(f"/proc/{pid}/fd/1").readlink()
+                program = Path(f"/proc/{pid}/comm").read_text().strip()
+                os.kill(pid, signal.SIGCONT)
+                found.append(output.stem if output.suffix == ".txt" else program)
+    return found
 
 
 def descendants(pid: int) -> list[int]:

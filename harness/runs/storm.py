@@ -103,6 +103,7 @@ class Storm:
         if not self._info.phases.storm_us:
             return
         self._injector.heal_all()
+        self._cluster.resume_suspended()
         self._until(self._cluster.heal_members, MEMBERS_S)
         self._injector.note_outcomes()
         self._info.phases.heal_us = self._pace.now_us()
@@ -198,6 +199,7 @@ class Storm:
             return done or now_us - progressed_us >= patience_us
 
         self._until(over, PATIENCE_S)
+        self._cluster.resume_suspended()
 
     def _are_alike(self) -> bool:
         """Return whether all replicas are known to have equal logs. False in a simulated world:

@@ -120,10 +120,6 @@ class UserDisks:
         for disk in self._disks.values() if self._writes_back else ():
             disk.sync()
 
-    def pids(self) -> dict[str, int]:
-        """Return the processes of all disks, by a name for messages: "The disk of n1"."""
-        return {f"The disk of {node}": disk.pid for node, disk in self._disks.items()}
-
     def watch(self, excuse: Callable[[str], None]) -> None:
         """Notice disks whose process ended by itself, which is a problem of the run. `excuse` is
         called with the name of each such node, whose own end is then expected."""

@@ -148,6 +148,10 @@ class ClusterUnderTest:
         last `poll`."""
         raise NotImplementedError
 
+    def resume_suspended(self) -> None:
+        """Resume processes that neither a fault nor the harness has suspended, a problem of the
+        run; called at the heal, and after the final reads."""
+
     def heal_members(self) -> bool:
         """Make the members of the start the members again, after the heal of all other faults;
         return whether that is over. Called again until it is."""

@@ -17,7 +17,7 @@ from harness.formats.problem import Problem, ended_from_outside, node_ended, sus
 from harness.formats.process_exits import Exit
 from harness.runs.clock import now_us
 from harness.runs.host_disk import HostDisk
-from harness.runs.process_tree import is_stopped
+from harness.runs.process_tree import resume_stopped
 from node.formats.errors import StorageError
 from node.formats.files import AppendOnlyFile
 
@@ -58,10 +58,6 @@ class NodeProcess:
 
     def pids(self) -> list[int]:
         return [self.pid]
-
-    def has(self, pid: int) -> bool:
-        """Return whether a process is this one, or one that it started."""
-        return self.pid == pid
 
     def said(self) -> str:
         """Return the last sentence of the ended process, "" if there is none."""
@@ -205,7 +201,6 @@ class NodeProcesses(Generic[Running]):
     def resume(self, node: str) -> None:
         """Let the node's process go on with SIGCONT."""
         if node in self._running:
-            # In this order: who sees it stopped must know that it is paused.
             self._running[node].signal(signal.SIGCONT)
             self._running[node].paused = False
 
@@ -222,7 +217,7 @@ class NodeProcesses(Generic[Running]):
         if running is None:
             return
         code = running.exit_code(self.stop_timeout_s)
-        if code is None and self.was_suspended(node):
+        if code is None and self.was_suspended():
             code = running.exit_code(self.stop_timeout_s)
         if code is None:
             running.end_hung()
@@ -242,24 +237,13 @@ class NodeProcesses(Generic[Running]):
         ended = [node for node, each in self._running.items() if each.exit_code() is not None]
         return [self._bury(node, "itself") for node in ended]
 
-    def node_of(self, pid: int) -> str:
-        """Return the node that a process belongs to, "" if to none. Any thread may ask."""
-        return next((n for n, each in list(self._running.items()) if each.has(pid)), "")
-
-    def note_stopped(self, node: str, pid: int) -> bool:
-        """Note that a process of a node is suspended, which is a problem of the run unless a fault
-        did it. Returns whether no fault did it. May be called in any thread."""
-        running = self._running.get(node)
-        if running is None or running.paused:
-            return False
-        # A fault may have resumed it, and paused it before, since it was seen.
-        if is_stopped(pid) and suspended(node) not in self._problems:
-            self._problems.append(suspended(node))
-        return True
-
-    def was_suspended(self, node: str) -> bool:
-        """Return whether another program suspended a process of the node in this run."""
-        return suspended(node) in self._problems
+    def was_suspended(self) -> bool:
+        """Resume each process below the harness that no fault has stopped, a problem of the run;
+        return whether there is one, or was at an earlier call."""
+        paused = [each for each in self._running.values() if each.paused]
+        names = resume_stopped({pid for each in paused for pid in each.pids()})
+        self._problems += (suspended(name) for name in dict.fromkeys(names))
+        return any(problem.kind == "suspended" for problem in self._problems)
 
     # -- for a subclass to say
 

@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, TypeVar
 from harness.clients.factory import ClientFactory
 from harness.formats.problem import Problem
 from harness.runs.run_folder import RunDir
-from harness.runs.suspension import SuspensionWatch
 from harness.systems.disks import USER_SPACE, UserDisks
 from harness.systems.interface import ClusterUnderTest
 from harness.systems.node_processes import NodeProcesses, last_lines
@@ -66,7 +65,6 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
                 folders = {node: self._data(node) for node in self.names}
                 self._disks = UserDisks(folders, self._output, schedule)
             self.processes = self._make_processes()
-        self._suspensions = SuspensionWatch(self.processes, self._parts)
         self._clients: RemoteClients | None = None
         self._closed = False
 
@@ -75,7 +73,6 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         return [
             *self._problems_of_links(),
             *(() if self._disks is None else self._disks.problems),
-            *self._suspensions.problems,
             *self.processes.problems,
         ]
 
@@ -99,6 +96,9 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
     def ended(self) -> tuple[str, ...]:
         return tuple(exit.node for exit in self.processes.unexpected)
 
+    def resume_suspended(self) -> None:
+        self.processes.was_suspended()
+
     def stop(self) -> None:
         for group in (self.brokers, self.voters):
             for node in group:
@@ -117,7 +117,6 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
                 rest.callback(self._disks.close)
             rest.callback(self.processes.close)
             rest.callback(self._tracers.close)
-            rest.callback(self._suspensions.end)
 
     # -- for a subclass to say
 
@@ -131,10 +130,6 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
 
     def _problems_of_links(self) -> list[Problem]:
         """Return the problems of the links between the nodes."""
-        raise NotImplementedError
-
-    def _link_process(self) -> Mapping[str, Any]:
-        """Return the process of the links, if there is one, by its name for a person."""
         raise NotImplementedError
 
     def _close_links(self) -> None:
@@ -159,7 +154,6 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         self.view = ClusterView()
         self.factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
         self._record_exits(folder)
-        self._suspensions = SuspensionWatch(self.processes, self._parts)
         self._clients = None
 
     def _record_exits(self, folder: RunDir) -> None:
@@ -220,12 +214,6 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         if self._clients is None:
             raise FloodmarkError(f"operation {operation} needs clients, which have not started")
         self._clients.operate(operation)
-
-    def _parts(self) -> dict[str, int]:
-        """Return the processes of the harness that a person has a name for."""
-        disks = {} if self._disks is None else self._disks.pids()
-        parts = {**self._link_process(), "The process of the clients": self._clients}
-        return disks | {name: part.pid for name, part in parts.items() if part}
 
     def _look_at_disk(self, node: str) -> None:
         """Blame the disk of a node that has ended, if the disk has ended too."""

@@ -200,8 +200,6 @@ class Done:
     case: Case
     folder: Path
     role: str
-    at_s: float
-    stopping_s: float
     code: int | None
     out: str
     err: str
@@ -221,7 +219,6 @@ def once(case: Case, folder: Path, store: Store) -> Done | None:
             return None
         below = descendants(harness.pid)
         target, role = choose(harness.pid, below, case)
-        at_s = time.monotonic()
         store.fail()
         try:
             os.kill(target, case.signal)
@@ -231,7 +228,6 @@ def once(case: Case, folder: Path, store: Store) -> Done | None:
         if role == "harness" and case.signal == signal.SIGSTOP:
             threading.Event().wait(STOPPED_S)
             os.kill(target, signal.SIGCONT)
-        stopping_s = begins("stopping the cluster", said, harness)
         with contextlib.suppress(subprocess.TimeoutExpired):
             harness.wait(LIMIT_S)
         code = harness.poll()
@@ -247,7 +243,7 @@ def once(case: Case, folder: Path, store: Store) -> Done | None:
         out = harness.stdout.read()
         harness.wait()
     err = said.read_text(errors="replace")
-    return Done(case, folder, role, at_s, stopping_s, code, out, err, left)
+    return Done(case, folder, role, code, out, err, left)
 
 
 def choose(harness: int, below: list[int], case: Case) -> tuple[int, str]:
@@ -327,11 +323,9 @@ def _was_not_needed(done: Done) -> bool:
         return False
     if not kind or late:
         return True
-    if (done.role, done.case.phase) == ("n1", "storm") and 0.5 < done.case.delay_s < 0.8:
-        # The pause of the storm takes over a stop that it finds, and ends it.
-        return done.case.form != "disk" and done.case.signal == signal.SIGSTOP
-    # What stands still at the last moment of the final reads holds up nothing.
-    return done.case.signal == signal.SIGSTOP and 0 < done.stopping_s - done.at_s < STOPPED_S
+    # The pause of the storm takes over a stop that it finds, and ends it.
+    paused = (done.role, done.case.phase) == ("n1", "storm") and done.case.delay_s < 0.8
+    return paused and done.case.form != "disk" and done.case.signal == signal.SIGSTOP
 
 
 def _problem_of(done: Done) -> str:
@@ -344,7 +338,7 @@ def _problem_of(done: Done) -> str:
     kinds = [each["kind"] for each in problems]
     expected = set(KINDS.get(kind_of(done.role), ()))
     if done.case.signal == signal.SIGSTOP:
-        expected = {"suspended", "too-busy"}
+        expected |= {"suspended", "too-busy"}
     if done.case.store != "good":
         expected |= OF_STORES
     if not kind_of(done.role):

@@ -180,7 +180,6 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     def start(self) -> None:
         """Start everything; return when every partition is made and, if the probe reports it, has
         all its replicas in sync."""
-        self._suspensions.begin()
         if self._form != NO_LINKS and self._links is None:
             self._start_links()
         for node in (*self.voters, *self._changes.members):
@@ -304,7 +303,6 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             running = all(self._running(node) for node in (*self.voters, *self._changes.members))
             whole = running and (not self._watched or self._all_in_sync())
             self.is_healthy = whole and not self.processes.unexpected and not self.problems
-            self._suspensions.end()
             self._keep_output()
             # The run folder is sealed next: the end of the cluster does not belong to its storm.
             self._record_exits(self._home)
@@ -358,9 +356,6 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     def _problems_of_links(self) -> list[Problem]:
         sentences = self._links.problems if self._links is not None else []
         return [Problem(kind="hub-ended", sentence=sentence) for sentence in sentences]
-
-    def _link_process(self) -> Mapping[str, Any]:
-        return {"The TCP proxy": self._links}
 
     def _close_links(self) -> None:
         if self._links is not None:

@@ -79,13 +79,6 @@ class _Session(NodeProcess):
     def pids(self) -> list[int]:
         return sorted({*guardian.marked(self.mark), *guardian.in_sessions({self.pid})})
 
-    def has(self, pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            if os.getsid(pid) == self.pid:
-                return True
-            return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
-        return False
-
     def said(self) -> str:
         return last_lines(self._output)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from harness.formats.problem import Problem, how_ended
 from harness.formats.run_info import Promise
@@ -107,7 +107,6 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
     # -- life
 
     def start(self) -> None:
-        self._suspensions.begin()
         if HUB in self._addresses:
             self._start_hub()
         self._mail = ZmqMailbox(
@@ -167,9 +166,6 @@ class FloodmarkCluster(ProcessCluster[Nodes]):
 
     def _problems_of_links(self) -> list[Problem]:
         return self._hub_problems
-
-    def _link_process(self) -> Mapping[str, Any]:
-        return {"The link hub": None if self.hub is None else self.hub.child}
 
     def _close_links(self) -> None:
         self._watch_hub()

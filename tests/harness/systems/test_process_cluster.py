@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.formats.problem import suspended
 from harness.runs import run_folder
+from harness.runs.process_tree import is_stopped
 from harness.systems import process_cluster, registry
 from harness.systems.external import cluster as external
 from harness.systems.floodmark import cluster as ours
+from harness.systems.node_processes import NodeProcess
 from nemesis.formats.schedule import Cluster, Schedule
 from node.formats.errors import StorageError, UsageError
+from tests.support.waiting import until
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -46,6 +52,31 @@ def test_each_part_is_closed_though_another_fails(
     with pytest.raises(StorageError):
         cluster.close()
     assert not cluster._lease.ports
+
+
+@pytest.fixture
+def stopped() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sh", "-c", "kill -STOP $$; sleep 600"]) as child:
+        until(lambda: is_stopped(child.pid))
+        yield child
+        child.kill()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_process_that_no_fault_has_stopped_goes_on_and_is_a_problem(
+    stopped: subprocess.Popen[bytes], paused: bool, tmp_path: Path
+) -> None:
+    cluster = ours.FloodmarkCluster(Schedule(), run_folder.create(tmp_path, "x"))
+    node = NodeProcess(stopped.pid, 1)
+    node.paused = paused
+    cluster.processes._running["n1"] = node
+    for _ in range(2):
+        cluster.resume_suspended()
+    assert cluster.problems == ([] if paused else [suspended("sh")])
+    until(lambda: is_stopped(stopped.pid) is paused)
+    cluster.processes._running.clear()
+    cluster.close()
 
 
 def test_only_a_protocol_without_leader_epochs_writes_records_without_them() -> None:
