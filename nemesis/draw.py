@@ -89,16 +89,15 @@ def draw(
     return tuple(for_protocol(fault, cluster.protocol) for fault in drawn)
 
 
-def at_groups(faults: Sequence[Fault], seed: str, coordinated: str = "") -> tuple[Fault, ...]:
+def at_groups(faults: Sequence[Fault], seed: str) -> tuple[Fault, ...]:
     """Return the faults, of which half of those on the leader of a named partition, and a quarter
-    of those on its followers, are on the leader of the group that consumes it: of the partition
-    `coordinated`, if all groups have their state there."""
+    of those on its followers, are on the leader of the group that consumes it."""
     rng, found = random.Random(seed), []
     for fault in faults:
         on = str(getattr(fault, "on", ""))
         role, _, partition = on.partition(":")
         moves = rng.random() < _AT_GROUPS.get(role, 0.0)
-        to = f"leader:{coordinated or GROUP_PREFIX + partition}"
+        to = f"leader:{GROUP_PREFIX}{partition}"
         found.append(replace(fault, on=to) if moves and partition else fault)
     return tuple(found)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from harness.formats.history import GROUP_PREFIX
 from node.formats import trace
-from node.formats.trace import METADATA_PARTITION
+from node.formats.trace import GROUPS_PARTITION, METADATA_PARTITION
 
 NOBODY: Final = ""
 _OF_PARTITIONS: Final = frozenset({trace.ROLE, trace.ISR, trace.PARTITION, trace.HW})
@@ -146,6 +146,10 @@ class ClusterView:
         return len(known) == len(nodes) > 0 and len({*known}) == 1
 
     def _facts(self, partition: str) -> _PartitionView:
+        """Return what is known of a partition or group; of a group that no node says to lead, what
+        is known of the partition that has the state of all groups."""
+        if partition.startswith(GROUP_PREFIX) and partition not in self._partitions:
+            partition = GROUPS_PARTITION
         return self._partitions.get(partition, _NOTHING)
 
     def _of_partition(self, name: str, node: str, event: Mapping[str, Any]) -> None:

@@ -88,7 +88,7 @@ class GroupMember(Session):
         """Come back under another name, after a pause."""
         self._lives += 1
         self._name = f"{self.client}-{self._lives}"
-        self._epoch = 0
+        self._epoch, self._group_epoch = 0, -1
         self._owned: dict[str, int] = {}
         self._wanted: tuple[str, ...] = ()
         self._asked: tuple[str, ...] = ()
@@ -186,6 +186,7 @@ class GroupMember(Session):
         return GroupHeartbeat(
             **who,
             epoch=self._epoch,
+            group_epoch=self._group_epoch,
             owned=(*self._owned, *self._wanted),
             subscribed=self._partitions,
         )
@@ -242,7 +243,7 @@ class GroupMember(Session):
         """Drop what the coordinator takes at once, and ask where to go on with what it gives."""
         dropped = [p for p in self._owned if p not in message.assigned]
         self._drop(dropped)
-        self._epoch = message.epoch
+        self._epoch, self._group_epoch = message.epoch, message.group_epoch
         if dropped:
             self._membership.next_us = self._now_us
         self._wanted = tuple(p for p in message.assigned if p not in self._owned)

@@ -21,7 +21,6 @@ from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from nemesis.links.abilities import HUB
 from node.formats.errors import UsageError
-from node.formats.trace import GROUPS_PARTITION
 
 DEFAULT_FAULTS: Final = "all"
 NO_FAULTS: Final = ("none", "")
@@ -79,8 +78,7 @@ def requested(request: RunRequest) -> tuple[Schedule, Resolved]:
             restart_ms=system.restart_ms,
         )
         if system.has_members or workload.members:
-            coordinated = GROUPS_PARTITION if workload.members else ""
-            faults = at_groups(faults, f"{workload.seed}", coordinated)
+            faults = at_groups(faults, f"{workload.seed}")
         schedule = msgspec.structs.replace(schedule, faults=faults, drawn=True)
         schedules.check(schedule, source="drawn storm")
     # Before a folder is made: a fault may need a tool that this machine lacks.

@@ -399,12 +399,14 @@ class ReplicaLogInfo(Message, frozen=True, kw_only=True, tag="log-info-response"
 
 class GroupHeartbeat(Message, frozen=True, kw_only=True, tag="group-heartbeat"):
     """A report of a member to the coordinator: it is in `epoch` and has the partitions `owned`, of
-    those to which it is `subscribed`. With epoch 0 it joins, and has none; with -1 it leaves."""
+    those to which it is `subscribed`. With epoch 0 it joins, and has none; with -1 it leaves.
+    `group_epoch` is that of the last answer: what it lacks is given up for that target only."""
 
     partition: PartitionName = GROUPS_PARTITION
     group: PartitionName
     member: NodeName
     epoch: Epoch = 0
+    group_epoch: Epoch = -1
     owned: GroupPartitions = ()
     subscribed: GroupPartitions = ()
 
@@ -430,14 +432,15 @@ class OffsetFetch(Message, frozen=True, kw_only=True, tag="offset-fetch"):
 
 
 class GroupResponse(Message, frozen=True, kw_only=True, tag="group-response"):
-    """The answer of the coordinator: the member's epoch, the partitions that it may own now, or
-    positions (-1: none). After an `error`, `appended` is as in `ProduceResponse`; `leader` is a
-    hint whom to ask instead."""
+    """The answer of the coordinator: the epochs of member and group, the partitions that the member
+    may own now, or positions (-1: none). After an `error`, `appended` is as in `ProduceResponse`;
+    `leader` is a hint whom to ask instead."""
 
     partition: PartitionName = GROUPS_PARTITION
     error: Error = Error.NONE
     appended: bool = False
     epoch: Epoch = -1
+    group_epoch: Epoch = -1
     assigned: GroupPartitions = ()
     offsets: Annotated[
         dict[PartitionName, Offset], msgspec.Meta(max_length=MAX_GROUP_PARTITIONS)

@@ -92,19 +92,22 @@ class GroupsStage:
         """Let a member join, in so many copies of one request."""
         self._ask(self._beat(member, 0), copies)
 
-    def beat(self, member: str, epoch: int, owned: str = "") -> None:
-        """Let a member say that it lives, and what it owns."""
-        self._ask(self._beat(member, epoch, owned))
+    def beat(self, member: str, epoch: int, owned: str = "", sees: int = -1) -> None:
+        """Let a member say that it lives, what it owns, and the group's epoch as far as it sees."""
+        self._ask(self._beat(member, epoch, owned, sees))
 
     def leave(self, member: str) -> None:
         self._ask(self._beat(member, -1))
 
-    def _beat(self, member: str, epoch: int, owned: str = "") -> GroupHeartbeat:
+    def _beat(self, member: str, epoch: int, owned: str = "", sees: int = -1) -> GroupHeartbeat:
+        state = self.coordinator.state
+        latest = 0 if state is None else state.group(GROUP).epoch
         return GroupHeartbeat(
             corr=self._next(),
             group=GROUP,
             member=member,
             epoch=epoch,
+            group_epoch=latest if sees < 0 else sees,
             owned=tuple(owned.split(",")) if owned else (),
             subscribed=self.partitions,
         )

@@ -102,7 +102,8 @@ class Coordinator:
         if isinstance(request, GroupHeartbeat):
             if request.epoch == LEAVES:
                 self.heard_us.pop((request.group, request.member), None)
-            else:
+            elif {*request.owned} <= {*decided.answer.assigned}:
+                # One that keeps what it must give up has the time of a session to do so.
                 self.heard_us[request.group, request.member] = ctx.now_us
             if self.wake_us == NEVER:
                 self._set_wake(ctx)

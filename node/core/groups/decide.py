@@ -132,14 +132,16 @@ def _heartbeat(state: CoordinatorState, bugs: Bugs, request: GroupHeartbeat) -> 
         return _refused(request, Error.UNKNOWN_MEMBER)
     elif request.epoch not in (known.epoch, known.previous):
         return _refused(request, Error.FENCED_MEMBER_EPOCH)
-    elif request.epoch != known.epoch:
-        says = known.owned  # What it owned then may be late, and gives nothing up.
+    elif request.group_epoch != target.epoch:
+        says = known.owned  # It may be a late copy: only who knows the target gives something up.
     member = _reconciled(name, members, target, says)
     if member != known:
         records.append(StateRecord((MEMBER, group, name), member))
     mine = target.target.get(name, ())
     assigned = tuple(partition for partition in member.owned if partition in mine)
-    answer = GroupResponse(corr=request.corr, epoch=member.epoch, assigned=assigned)
+    answer = GroupResponse(
+        corr=request.corr, epoch=member.epoch, group_epoch=target.epoch, assigned=assigned
+    )
     return Decided(records, answer)
 
 

@@ -25,8 +25,8 @@ STORM = Schedule(
     cluster=Cluster(partitions=2),
     workload=Workload(clients=2, consumers=0, members=3, duration_ms=8000, seed=2),
     faults=(
-        Kill(on="leader:__groups-0", at_ms=1500, for_ms=1500),
-        Pause(on="leader:__groups-0", at_ms=4000, for_ms=800),
+        Kill(on="leader:group:log-0", at_ms=1500, for_ms=1500),
+        Pause(on="leader:group:log-0", at_ms=4000, for_ms=800),
         Link(on="c3", to="all", action="drop", at_ms=5500, for_ms=2000),
     ),
 )
