@@ -29,7 +29,7 @@ from harness.formats.journal import (
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import Tell
 from harness.runs.progress import Progress
-from harness.search.catalogue.entries import Entry, entries
+from harness.search.catalogue.entries import Entry, entries, subject_of, version_of
 from harness.search.catalogue.known_losses import ALL
 from harness.search.jobs import EndedJob, Job, Pool, work_through
 from harness.search.loop import Budget, Search
@@ -107,15 +107,14 @@ def find(
 
 
 class _OpenSearch:
-    """A search that is under way. Its time passes only while a job of it runs; in the simulated
-    world it is that of one core."""
+    """A search that is under way, how many of its jobs run, and how long the others took: in the
+    simulated world, of one core."""
 
     def __init__(self, entry: Entry, seed: int) -> None:
         self.entry = entry
         self.seed = seed
         self.running = 0
-        self._spent_s = 0.0
-        self._since_s = 0.0
+        self.spent_s = 0.0
         self.journal: JobJournal[SearchRow]
         self.search: Search
 
@@ -123,25 +122,6 @@ class _OpenSearch:
     def name(self) -> str:
         """The entry and the seed."""
         return f"{self.entry.code}, seed {self.seed}"
-
-    def clock_s(self) -> float:
-        """Return for how many seconds the search has worked since it was opened."""
-        return self._spent_s + (time.monotonic() - self._since_s if self.running else 0.0)
-
-    def started(self) -> None:
-        if not self.running:
-            self._since_s = time.monotonic()
-        self.running += 1
-
-    def ended(self, ended: EndedJob | None) -> None:
-        """Count the time of a job."""
-        row = None if ended is None else ended.row
-        if isinstance(row, SearchedRow) and row.virtual_us:
-            self._spent_s += row.core_s
-        else:
-            self._spent_s = self.clock_s()
-        self._since_s = time.monotonic()
-        self.running -= 1
 
 
 class Catalogue:
@@ -165,7 +145,7 @@ class Catalogue:
                 if (entry.holds and seed) or entry.code in missing:
                     continue
                 try:
-                    entry.version()
+                    version_of(entry)
                 except UsageError as error:
                     if request.system != ALL:
                         raise
@@ -186,7 +166,7 @@ class Catalogue:
         if result.state != FINISHED:
             return False
         if entry.holds:
-            generators = entry.subject().generator in result.generators
+            generators = subject_of(entry).generator in result.generators
             return generators and result.schedules >= self._request.schedules_for_correct
         return result.found or result.budget_s >= self._request.search_s
 
@@ -200,7 +180,7 @@ class Catalogue:
         shown = [result.finding for result in before if result.finding is not None]
         one.journal = JobJournal[SearchRow](_file(request.store, entry, one.seed), SearchRow)
         one.search = Search(
-            entry.subject(),
+            subject_of(entry),
             one.journal,
             request.store,
             seed=one.seed,
@@ -213,8 +193,8 @@ class Catalogue:
             slice_s=SLICE_S if self._takes_turns else 0.0,
             forms=False,
             goes_on=True,
-            version=entry.version(),
-            clock_s=one.clock_s,
+            version=version_of(entry),
+            clock_s=(lambda: one.spent_s) if self._takes_turns else time.monotonic,
         )
 
     # -- the policy
@@ -224,7 +204,7 @@ class Catalogue:
             job = one.search.next_job()
             if job is not None:
                 self._of[id(job)] = one
-                one.started()
+                one.running += 1
                 return job
             if one.running:
                 return None
@@ -248,8 +228,9 @@ class Catalogue:
         return job.subject.longest_s(job)
 
     def take(self, ended: EndedJob) -> None:
-        one = self._of.pop(id(ended.job))
-        one.ended(ended)
+        one, row = self._of.pop(id(ended.job)), ended.row
+        one.running -= 1
+        one.spent_s += row.core_s if isinstance(row, SearchedRow) else ended.seconds
         try:
             one.search.take(ended)
         except FloodmarkError as error:
@@ -259,7 +240,7 @@ class Catalogue:
             self._end(one, STOPPED)
 
     def cut_off(self, job: Job) -> None:
-        self._of.pop(id(job)).ended(None)
+        self._of.pop(id(job)).running -= 1
 
     def _end(self, one: _OpenSearch, state: str) -> None:
         self._open.remove(one)

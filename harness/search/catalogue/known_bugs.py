@@ -10,23 +10,24 @@ from collections.abc import Iterator
 import msgspec
 
 from checker.formats.anomalies import LIVENESS, LOG
+from harness.formats.finding import Finding
 from node.core import protocol as protocols
 from node.core.bugs import KNOWN_BUGS
 from node.formats.errors import UsageError, unknown_name
 
 
 class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A known bug to search for, or a promise that a faulty protocol breaks. `code` is short and
-    unique. `source` is where the bug was seen. `breaks` is the property that must be violated.
-    `bug` is "" if the protocol itself is faulty. `faults` are kinds of disk faults that schedules
-    may have besides the usual ones, `dimensions` are late dimensions of the generator that are on
-    in all schedules."""
+    """A known bug to search for, a promise that a faulty protocol breaks, or a protocol that keeps
+    every promise. `code` is short and unique. `source` is where the bug was seen. `breaks` is the
+    property that must be violated, "" for none. `bug` is "" if the protocol itself is faulty.
+    `faults` are kinds of disk faults that schedules may have besides the usual ones, `dimensions`
+    are late dimensions of the generator that are on in all schedules."""
 
     code: str
     name: str
-    source: str
     protocol: str
-    breaks: str
+    source: str = ""
+    breaks: str = ""
     bug: str = ""
     faults: tuple[str, ...] = ()
     dimensions: tuple[str, ...] = ()
@@ -40,6 +41,36 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     def can_end_worse(self) -> bool:
         """Return whether faults that lose records can make the bug visible."""
         return self.breaks not in (LIVENESS, LOG)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing must be found."""
+        return not self.breaks
+
+    @property
+    def what(self) -> str:
+        """The property that is broken, and by which bug or protocol."""
+        return f"{self.breaks} ({self.name})" if self.breaks else ""
+
+    @property
+    def note(self) -> str:
+        return f"Seen in: {self.source}" if self.source else ""
+
+    def on(self, version: str) -> str:
+        """Return the protocol, which has no versions."""
+        return self.protocol
+
+    def shows(self, finding: Finding) -> bool:
+        """Return whether a finding is of this entry: its subject reports no others."""
+        return True
+
+    def settles(self, finding: Finding) -> bool:
+        """Return whether no other finding is looked for after a shrunk one."""
+        return True
+
+    def is_complete(self, finding: Finding) -> bool:
+        """Return whether other findings need not be shrunk: in the simulated world all are."""
+        return False
 
 
 def search_targets() -> Iterator[SearchTarget]:

@@ -7,7 +7,7 @@ generator (`harness.search.catalogue.catalogue`)."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -31,7 +31,7 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
 
     code: str
     system: str
-    loss: str
+    what: str
     breaks: str = LOST_WRITES
     anomalies: tuple[str, ...] = ()
     settings: dict[str, str] = {}
@@ -40,30 +40,54 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
     on_links: bool = False
     logged: tuple[str, str] | None = None
     safe: dict[str, str] | None = None
+    holds: ClassVar[bool] = False
 
-    def is_found(self, finding: Finding) -> bool:
+    @property
+    def note(self) -> str:
+        return f"With: {settings_text(self.settings)}" if self.settings else ""
+
+    def on(self, version: str) -> str:
+        """Return the system of this version as a text."""
+        return f"{self.system} {version}".rstrip()
+
+    def shows(self, finding: Finding) -> bool:
+        """Return whether a finding is of this loss."""
         lost = finding.property == self.breaks and finding.disks >= self.lost_disks
         lost = lost and (not self.anomalies or finding.anomaly in self.anomalies)
         lost = lost and not is_undelivered(finding.property, finding.anomaly)
         lost = lost and (finding.on_links or not self.on_links)
         return lost and (self.logged is None or _is_logged(Path(finding.run), *self.logged))
 
+    def settles(self, finding: Finding) -> bool:
+        """Return whether the smallest schedule failed in most of its several runs."""
+        return 2 * finding.counts.failed > finding.counts.of > 1
+
+    def is_complete(self, finding: Finding) -> bool:
+        """Return whether it fails in most runs, and was run on a safe configuration, if any."""
+        safe = finding.safe_settings is None or bool(finding.safe_runs)
+        return self.settles(finding) and safe
+
+
+def settings_text(settings: dict[str, str]) -> str:
+    """Return settings of a system as a text in Markdown."""
+    return " ".join(f"`{name}={value}`" for name, value in settings.items())
+
 
 KNOWN_LOSSES: Final = (
     KnownLoss(
-        code="nats-one-disk", system="nats", loss="one disk loses writes", disks="one", lost_disks=1
+        code="nats-one-disk", system="nats", what="one disk loses writes", disks="one", lost_disks=1
     ),
     KnownLoss(
         code="nats-all-power",
         system="nats",
-        loss="several disks lose writes",
+        what="several disks lose writes",
         disks="any",
         lost_disks=2,
     ),
     KnownLoss(
         code="nats-forgotten-state",
         system="nats",
-        loss="a consumer with one replica forgets acks or counts",
+        what="a consumer with one replica forgets acks or counts",
         breaks=DELIVERY,
         settings={"members": "6", "copies": "1"},
         safe={},
@@ -71,7 +95,7 @@ KNOWN_LOSSES: Final = (
     KnownLoss(
         code="nats-skipped-messages",
         system="nats",
-        loss="the next leader of a consumer skips messages",
+        what="the next leader of a consumer skips messages",
         breaks=DELIVERY,
         anomalies=("not-redelivered", "undelivered"),
         settings={"members": "6", "servers": "2.10.25"},
@@ -80,37 +104,37 @@ KNOWN_LOSSES: Final = (
     KnownLoss(
         code="redis-cut-off",
         system="redis",
-        loss="a primary is cut off",
+        what="a primary is cut off",
         settings={"wait": "0"},
         on_links=True,
     ),
     KnownLoss(
         code="redis-stale",
         system="redis",
-        loss="a stale replica is promoted",
+        what="a stale replica is promoted",
         settings={"wait": "1"},
     ),
     KnownLoss(
         code="kafka-kip-101",
         system="kafka",
-        loss="KIP-101",
+        what="KIP-101",
         settings={"servers": "0.10.2.2", "min_isr": "2"},
         safe={},
     ),
     KnownLoss(
         code="kafka-unclean",
         system="kafka",
-        loss="unclean election",
+        what="unclean election",
         settings={"unclean": "true"},
         logged=("output/*.txt", "UNCLEAN partition change"),
     ),
     KnownLoss(
-        code="rabbitmq-stale-log", system="rabbitmq", loss="a stale log", disks="one", lost_disks=1
+        code="rabbitmq-stale-log", system="rabbitmq", what="a stale log", disks="one", lost_disks=1
     ),
     KnownLoss(
         code="liftbridge-fallback",
         system="liftbridge",
-        loss="a follower falls back to its old high watermark",
+        what="a follower falls back to its old high watermark",
         settings={"min_isr": "2"},
         logged=("output/*.txt", "Failed to fetch last offset for leader epoch"),
         safe={},
@@ -118,13 +142,13 @@ KNOWN_LOSSES: Final = (
     KnownLoss(
         code="liftbridge-one-disk",
         system="liftbridge",
-        loss="an empty log leads",
+        what="an empty log leads",
         settings={"min_isr": "2"},
         disks="one",
         lost_disks=1,
         safe={},
     ),
-    KnownLoss(code="postgres-promotion", system="postgres", loss="a standby lags as it leads"),
+    KnownLoss(code="postgres-promotion", system="postgres", what="a standby lags as it leads"),
 )
 """The rows of the table, in its order."""
 

@@ -184,7 +184,7 @@ class StormSubject(Setup, frozen=True, kw_only=True):
             on_links=outcome.on_links,
             run=outcome.folder,
         )
-        return not self.loss or row_of(self.loss).is_found(shown)
+        return not self.loss or row_of(self.loss).shows(shown)
 
     def complete(
         self, finding: Finding, folder: Path, stop: Stop, at: RunFolders, *, form: bool = True

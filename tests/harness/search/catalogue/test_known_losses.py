@@ -12,7 +12,6 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.search.catalogue import catalogue, known_losses, table
 from harness.search.catalogue.catalogue import EntryResult, result_in
-from harness.search.catalogue.entries import LossEntry
 from harness.search.catalogue.known_losses import KNOWN_LOSSES, KnownLoss, wanted_losses
 from harness.search.loop import Budget, journal_of
 from harness.search.requests import BugSearchRequest
@@ -26,7 +25,6 @@ from tests.support.storm_fakes import FakeStorms, find_of, loses_a_write
 
 TRIAL = f"{trial_adapters.__name__}:Trial"
 ROW = KNOWN_LOSSES[0]
-ENTRY = LossEntry(ROW)
 
 
 def finding(**changes: object) -> Finding:
@@ -74,30 +72,30 @@ def test_each_row_is_a_configuration_of_a_system_that_is_there() -> None:
 
 
 def test_a_finding_of_another_kind_is_not_the_one_that_is_known() -> None:
-    assert ROW.is_found(finding())
-    assert not ROW.is_found(finding(disks=0))
-    assert not ROW.is_found(finding(property="liveness"))
-    assert not ROW.is_found(finding(anomaly="unseen"))
+    assert ROW.shows(finding())
+    assert not ROW.shows(finding(disks=0))
+    assert not ROW.shows(finding(property="liveness"))
+    assert not ROW.shows(finding(anomaly="unseen"))
     cut_off = next(row for row in KNOWN_LOSSES if row.code == "redis-cut-off")
-    assert cut_off.is_found(finding(on_links=True))
-    assert not cut_off.is_found(finding())
+    assert cut_off.shows(finding(on_links=True))
+    assert not cut_off.shows(finding())
     acks = next(row for row in KNOWN_LOSSES if row.code == "nats-forgotten-state")
-    assert acks.is_found(finding(property="delivery", anomaly="acked-redelivered"))
-    assert not acks.is_found(finding())
+    assert acks.shows(finding(property="delivery", anomaly="acked-redelivered"))
+    assert not acks.shows(finding())
     skipped = next(row for row in KNOWN_LOSSES if row.code == "nats-skipped-messages")
-    assert skipped.is_found(finding(property="delivery", anomaly="not-redelivered"))
-    assert not skipped.is_found(finding(property="delivery", anomaly="acked-redelivered"))
+    assert skipped.shows(finding(property="delivery", anomaly="not-redelivered"))
+    assert not skipped.shows(finding(property="delivery", anomaly="acked-redelivered"))
 
 
 def test_a_loss_that_a_node_tells_of_is_known_by_its_words(tmp_path: Path) -> None:
     row = next(row for row in KNOWN_LOSSES if row.code == "kafka-unclean")
-    assert not row.is_found(finding(run=str(tmp_path)))
+    assert not row.shows(finding(run=str(tmp_path)))
     log = tmp_path / "output" / "n2.txt"
     log.parent.mkdir(parents=True)
     log.write_text("partition change for log-0-0: leader: 2\n")
-    assert not row.is_found(finding(run=str(tmp_path)))
+    assert not row.shows(finding(run=str(tmp_path)))
     log.write_text("UNCLEAN partition change for log-0-0: leader: 2\n")
-    assert row.is_found(finding(run=str(tmp_path)))
+    assert row.shows(finding(run=str(tmp_path)))
 
 
 def known(row: KnownLoss, patch: pytest.MonkeyPatch) -> KnownLoss:
@@ -116,17 +114,17 @@ def test_a_failure_that_is_not_the_known_one_hides_no_other_of_its_class(
         runs.append(outcome)
         return len(runs) % 2 == 0 and outcome
 
-    row = KnownLoss(code="told", system=TRIAL, loss="one", disks="none", logged=("told.txt", "yes"))
+    row = KnownLoss(code="told", system=TRIAL, what="one", disks="none", logged=("told.txt", "yes"))
     known(row, monkeypatch)
     FakeStorms(plan, monkeypatch).search(
         *(tmp_path, TRIAL, Budget(until_failure=True)),
         disks="none",
         loss="told",
-        wanted=row.is_found,
+        wanted=row.shows,
         shrinks=False,
     )
     subject = StormSubject(system=TRIAL, disks="none", loss="told")
-    made = result_in(journal_of(tmp_path, subject, 3), LossEntry(row), 3)
+    made = result_in(journal_of(tmp_path, subject, 3), row, 3)
     assert made is not None
     assert (made.found, made.schedules) == (True, 4)
     assert made.finding is not None
@@ -141,13 +139,13 @@ def test_a_smaller_schedule_shows_the_known_loss_too(
         cut = any(fault.what == "power-cut" for fault in job.schedule.faults)
         return loses_a_write(job, *(("n1",) if cut else ()))
 
-    row = KnownLoss(code="disk", system=TRIAL, loss="one", disks="one", lost_disks=1, safe={})
+    row = KnownLoss(code="disk", system=TRIAL, what="one", disks="one", lost_disks=1, safe={})
     known(row, monkeypatch)
     made = FakeStorms(plan, monkeypatch).search(
         *(tmp_path, TRIAL, Budget(until_failure=True)),
         loss="disk",
-        wanted=row.is_found,
-        settled=LossEntry(row).settles,
+        wanted=row.shows,
+        settled=row.settles,
     )
     found = find_of(made)
     assert len(found.faults) == 1
@@ -158,11 +156,11 @@ def test_a_smaller_schedule_shows_the_known_loss_too(
 def test_the_table_has_medians_and_the_smallest_schedule() -> None:
     unshrunk = finding(counts=RunCounts(failed=1, of=1), faults=("1.00 s: Kill n1",))
     made = [searched(1, 100.0, unshrunk), searched(2, 300.0, finding()), searched(3, 900.0, None)]
-    (cells,) = table.rows([ENTRY], made)
+    (cells,) = table.rows([ROW], made)
     assert dict(zip(table.HEADINGS, cells, strict=True)) == {
         "code": ROW.code,
         "on": "nats 2.15.1",
-        "breaks": ROW.loss,
+        "breaks": ROW.what,
         "found": "2 of 3",
         "time": "300 s (100 to 900)",
         "schedules": "20",
@@ -170,14 +168,14 @@ def test_the_table_has_medians_and_the_smallest_schedule() -> None:
         "fails in": "3 of 3",
         "safe runs": "valid, valid",
     }
-    assert table.details(ENTRY, made) == (
+    assert table.details(ROW, made) == (
         f"**{ROW.code}** `no-lost-acknowledged-write: one disk`: Kill a follower of log-0, for "
         "4.00 s; Kill the leader of log-0 (as drawn). Safe: `sync=always`."
     )
 
 
 def test_a_page_has_the_rows_that_were_searched() -> None:
-    known = [LossEntry(row) for row in KNOWN_LOSSES]
+    known = KNOWN_LOSSES
     text = table.as_markdown(known, [searched(1, 100.0, finding())])
     assert text.count("\n| ") == 2
     assert text.count("\n* **") == 1
@@ -186,9 +184,9 @@ def test_a_page_has_the_rows_that_were_searched() -> None:
     assert words[1].split()[:3] == ["nats-one-disk", "nats", "2.15.1"]
     # A finding that was run on the safe configuration is shown first.
     smaller = finding(faults=("1.00 s: Kill n1",), safe_runs=())
-    assert not ENTRY.is_complete(smaller)
-    assert ENTRY.is_complete(msgspec.structs.replace(smaller, safe_settings=None))
-    shown = table.best(ENTRY, [searched(1, 1.0, smaller), searched(2, 1.0, finding())])
+    assert not ROW.is_complete(smaller)
+    assert ROW.is_complete(msgspec.structs.replace(smaller, safe_settings=None))
+    shown = table.best(ROW, [searched(1, 1.0, smaller), searched(2, 1.0, finding())])
     assert shown == finding()
 
 
@@ -213,7 +211,7 @@ def test_searches_for_losses_follow_each_other_and_one_finding_is_completed(
     def plan(job: StormJob, run: int) -> ScheduleOutcome | bool:
         return loses_a_write(job) if not job.subject.settings else False
 
-    row = KnownLoss(code="one", system=TRIAL, loss="one", disks="none", safe={})
+    row = KnownLoss(code="one", system=TRIAL, what="one", disks="none", safe={})
     known(row, monkeypatch)
     FakeStorms(plan, monkeypatch)
     request = BugSearchRequest(system=TRIAL, seeds=2, budget_s=1e6, store=tmp_path)
@@ -229,6 +227,6 @@ def test_searches_for_losses_follow_each_other_and_one_finding_is_completed(
     assert [line.partition(":")[0] for line in lines if "shrunk" in line] == ["one, seed 0"]
     first, second = (one.finding for one in made.results)
     assert first is not None
-    assert LossEntry(row).is_complete(first)
+    assert row.is_complete(first)
     assert second is not None
     assert second.shrink_runs == 0
