@@ -285,7 +285,7 @@ def first_info(
         protocol=cluster.protocol,
         bugs=cluster.bugs,
         brokers=cluster.broker_names()[: cluster.brokers],
-        voters=system.voters(cluster),
+        voters=cluster.voter_names(),
         clients=factory.roles,
         epoch_us=0,
         monotonic_us=now_us,

@@ -303,13 +303,13 @@ class System:
 
     def complete(self, cluster: Cluster) -> Cluster:
         """Return the cluster with the full names of its protocol (of another system: the system's
-        name) and bugs. Raises UsageError for an unknown one."""
+        name) and bugs, and the voters that the system has. Raises UsageError for an unknown one."""
         if cluster.bugs:
             raise UsageError(f"system '{self.name}' has no bug '{cluster.bugs[0]}'")
         own = self.short_name
         if cluster.protocol not in (Cluster().protocol, own):
             raise UsageError(f"system '{self.name}' has no protocol '{cluster.protocol}'")
-        return msgspec.structs.replace(cluster, protocol=own)
+        return msgspec.structs.replace(cluster, protocol=own, voters=0)
 
     def check(self, schedule: Schedule) -> None:
         """Refuse a schedule that this system cannot carry out. Raises UsageError."""
@@ -335,10 +335,6 @@ class System:
         for kind in kinds:
             if kind not in self.faults:
                 raise UsageError(self._refusal(kind))
-
-    def voters(self, cluster: Cluster) -> tuple[str, ...]:
-        """Return the nodes beside the brokers that keep the metadata."""
-        return ()
 
     def limits(self, cluster: Cluster) -> Limits:
         """Return the time limits for the system in this cluster."""

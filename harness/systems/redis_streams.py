@@ -77,9 +77,10 @@ class RedisStreams(redis.Redis):
             except (OSError, RedisError):
                 if server is connection[0]:
                     raise
-        held = [{entry for entry, _ in each} for each in found]
-        kept = [(_offset(e), f[PAYLOAD]) for e, f in found[0] if sum(e in h for h in held) > wait]
-        return LogSlice(kept)
+        # Servers that have not heard of each other give one id to different entries.
+        logs = [{_offset(entry): fields[PAYLOAD] for entry, fields in each} for each in found]
+        first, *_ = items = [log.items() for log in logs]
+        return LogSlice([each for each in first if sum(each in log for log in items) > wait])
 
     async def join(
         self, connection: list[aio.Redis], group: str, member: str, partitions: Sequence[str]
@@ -101,6 +102,8 @@ class RedisStreams(redis.Redis):
         told = await primary.xreadgroup(GROUP, member, fresh, count=limit, block=wait_ms)
         for part, entries in told or ():
             found += [_delivery(part.decode(), *entry) for entry in entries]
+        if found:  # Replicas that have these deliveries have the records too.
+            await self._waited(primary, timeout_s)
         return Polled(found)
 
     async def acknowledge(

@@ -205,9 +205,6 @@ class ExternalSystem(System):
     def workload(self, workload: Workload) -> Workload:
         return msgspec.structs.replace(workload, batch=1, batch_most=0)
 
-    def voters(self, cluster: Cluster) -> tuple[str, ...]:
-        return cluster.voter_names()
-
     def limits(self, cluster: Cluster) -> Limits:
         """Return the time limits; a recovery may take several failovers, because a machine may be
         busy."""

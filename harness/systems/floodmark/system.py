@@ -73,9 +73,6 @@ class Floodmark(System):
         super().check(schedule)
         check_upgrades(schedule)
 
-    def voters(self, cluster: Cluster) -> tuple[str, ...]:
-        return cluster.voter_names()
-
     def limits(self, cluster: Cluster) -> Limits:
         """Return the time limits: a recovery may take three sessions, the lag, and two seconds."""
         timings = cluster.timings

@@ -532,18 +532,18 @@ def test_all_mistakes_of_a_class_are_named() -> None:
 MOST_LINES = {
     "RabbitMQ": 160,
     "Liftbridge": 160,
-    "Kafka": 150,
+    "Kafka": 163,
     "Nats": 240,
     "Etcd": 140,
     "Redis": 137,
-    "RedisStreams": 145,
+    "RedisStreams": 146,
     "Postgres": 106,
     "Galera": 187,
 }
 """Of adapters with more: RabbitMQ's has the discovery of nodes, in Erlang, and both it and
 Liftbridge's read segments; Galera's has the script of its unit of systemd;
-Kafka's serves two generations of its protocol, the others change members or versions, and NATS and
-Redis Streams have groups of consumers."""
+Kafka's serves two generations of its protocol, it and the others change members or versions, and
+NATS and Redis Streams have groups of consumers."""
 
 
 def test_the_adapters_that_come_with_floodmark_have_no_mistakes() -> None:
