@@ -19,6 +19,7 @@ def test_simulated_runs_have_rates_and_are_valid() -> None:
 def test_each_bench_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--budget", "0.5", "--judged", "6"]) == 0
     assert main(["bench", "check", "--no-spark", "--ops", "10000", "--lines"]) == 0
+    assert main(["bench", "check", "--no-spark", "--ops", "10000", "--group"]) == 0
     assert main(["bench", "sim", "--budget", "0.1"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     loads = [line.split() for line in lines if line.split()[0] in ("sync", "async")]

@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--ops", type=int, action="append", help="of a history; repeatable")
     check.add_argument("--hot", type=float, action="append", help="the first key's share of sends")
     check.add_argument("--lines", action="store_true", help="judge lines too: ours, and Jepsen's")
+    check.add_argument("--group", action="store_true", help="let a group of consumers read")
     check.add_argument("--no-spark", action="store_true")
     both = parser.add_argument_group("broker and sim")
     both.add_argument("--budget", type=float, default=4.0, help="seconds of each measurement")
@@ -37,6 +38,7 @@ def run(given: argparse.Namespace) -> int:
             given.hot or [0.0],
             lines=given.lines,
             spark=not given.no_spark,
+            group=given.group,
         )
         print_checked(checked)
         return int(any(each.missed or each.invented for each in checked))

@@ -15,7 +15,8 @@ from harness.runs.judge import ManyProcesses, SparkSoon
 from harness.runs.run_paths import run_folder
 from node.formats.errors import FloodmarkError
 from tests.lab.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
-from tests.lab.bench.synthetic import Made, Size, make_history
+from tests.lab.bench.groups import GroupMaker
+from tests.lab.bench.synthetic import Made, Maker, Size
 from tests.lab.bench.synthetic_files import write_jepsen, write_lines
 from tests.lab.usage import MemoryMonitor, ProcessorTime
 
@@ -49,27 +50,28 @@ class Checked(NamedTuple):
 
 
 def run_check_bench(
-    ops: Sequence[int], hot: Sequence[float], *, lines: bool, spark: bool
+    ops: Sequence[int], hot: Sequence[float], *, lines: bool, spark: bool, group: bool = False
 ) -> list[Checked]:
     """Make, judge and compare histories: each size with each share of the sends to the first key.
-    Raises FloodmarkError if Spark is asked for and is missing."""
+    With `group` a group consumes. Raises FloodmarkError if Spark is asked for and is missing."""
     session: SparkSoon | ManyProcesses = ManyProcesses()
     if spark:
         session = SparkSoon()
         session.begin(large=max(ops) >= _LARGE)
-    sizes = [
-        Size(ops=count, hot=share, anomalies=tuple(INJECTIONS)) for count in ops for share in hot
-    ]
+    injected = () if group else tuple(INJECTIONS)
+    sizes = [Size(ops=count, hot=share, anomalies=injected) for count in ops for share in hot]
+    maker = GroupMaker if group else Maker
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as name:
-        return [_of_one_size(session, Path(name), size, lines=lines) for size in sizes]
+        return [_of_one_size(session, Path(name), size, maker, lines=lines) for size in sizes]
 
 
 def _of_one_size(
-    session: SparkSoon | ManyProcesses, place: Path, size: Size, *, lines: bool
+    session: SparkSoon | ManyProcesses, place: Path, size: Size, maker: type[Maker], *, lines: bool
 ) -> Checked:
     """Make and judge one history."""
     folder = place / f"{size.ops}-operations-{size.hot:g}"
-    found = _judged(session, folder, size, make_history(size, folder))
+    folder.mkdir()
+    found = _judged(session, folder, size, maker(size, folder).make())
     if lines:
         found = found._replace(from_lines=tuple(_from_lines(session, folder, found)))
     shutil.rmtree(folder)
