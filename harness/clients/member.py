@@ -36,12 +36,22 @@ QUIET_MS: Final = 1_000
 _FENCED: Final = frozenset({Error.UNKNOWN_MEMBER, Error.FENCED_MEMBER_EPOCH})
 _CHANGES: Final = frozenset({"join", "leave", "commit"})
 """Operations that may have taken effect without an answer."""
-_SHARES: Final = (("now", 60), ("soon", 20), ("late", 10), ("never", 10))
-"""How many percent of what it reads a member commits how."""
+SHARES: Final = (("now", 60), ("soon", 20), ("late", 10), ("again", 5), ("never", 5))
+"""How many percent of what it is given a member settles how; of positions none is given back."""
 _STALE: Final = 0.5
 """So often a member commits what it has read of a partition when it owns that no more."""
 _REFETCHES: Final = 0.2
 """This part of its reads is a fetch of the positions of what it owns."""
+
+
+def way_to_settle(rng: random.Random, shares: Sequence[tuple[str, int]]) -> str:
+    """Return in which way of `shares` a member settles what it is given."""
+    return rng.choices([way for way, _ in shares], [share for _, share in shares])[0]
+
+
+def delay(rng: random.Random, way: str, soon: int, late: int) -> int:
+    """Return the time after which it does so: `soon` at most, or when it is `late`."""
+    return {"soon": rng.randint(0, soon), "late": late}.get(way, 0)
 
 
 class _Commit(NamedTuple):
@@ -297,13 +307,11 @@ class GroupMember(Session):
             self._plan_commit(partition, end)
 
     def _plan_commit(self, partition: str, end: int) -> None:
-        ways, weights = [way for way, _ in _SHARES], [share for _, share in _SHARES]
-        way = "now" if self._drains else self._rng.choices(ways, weights)[0]
         session_us = self._settings.session_us
-        after_us = {"now": 0, "soon": self._rng.randint(0, session_us // 2), "late": 2 * session_us}
-        if way == "never":
-            return
-        self._commit_later(after_us[way], partition, end)
+        way = "now" if self._drains else way_to_settle(self._rng, SHARES)
+        after_us = delay(self._rng, way, session_us // 2, 2 * session_us)
+        if way not in ("again", "never"):
+            self._commit_later(after_us, partition, end)
 
     def _commit_later(self, after_us: int, partition: str, end: int) -> None:
         at_us = self._now_us + after_us

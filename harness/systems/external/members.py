@@ -17,6 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from harness.clients import workload as workloads
+from harness.clients.member import SHARES, delay, way_to_settle
 from harness.clients.operation_log import OperationLog, ProcessThread
 from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, OpType
 from harness.formats.run_info import GroupPromise
@@ -44,8 +45,6 @@ WARM_POLLS: Final = 30
 DRAIN_MARGIN_S: Final = 1.0
 MOST_QUIETS: Final = 10
 """A drain ends after so many times the quiet that it waits for: something comes again for ever."""
-SHARES: Final = (("now", 60), ("soon", 20), ("late", 10), ("again", 5), ("never", 5))
-"""How many percent of what a member is given it settles how."""
 SILENT: Final = (("late", 20), ("never", 80))
 """The same of a member that has gone silent, as one in `SILENT_EVERY` does."""
 SILENT_EVERY: Final = 5
@@ -103,19 +102,17 @@ class GroupMembers:
 
     def _settle(self, member: Member, given: Sequence[Delivery], rng: random.Random) -> None:
         """Settle each delivery in one of the ways of `SHARES`, in any order; in a group with
-        positions all of them in one way, as none can be given back."""
+        positions all of them in one way."""
         by_way: dict[str, list[Delivery]] = {}
         shares = SILENT if member.silent else SHARES
-        ways, weights = [way for way, _ in shares], [share for _, share in shares]
         if self.commits:
-            way = rng.choices(ways, weights)[0]
-            by_way["never" if way == "again" else way] = list(given)
+            by_way[way_to_settle(rng, shares)] = list(given)
         for delivery in () if self.commits else rng.sample(list(given), len(given)):
-            by_way.setdefault(rng.choices(ways, weights)[0], []).append(delivery)
-        wait_s, failover_s = self.promise.ack_wait_ms / 1000, self.adapter.failover_ms / 1000
+            by_way.setdefault(way_to_settle(rng, shares), []).append(delivery)
+        soon_ms, late_ms = self.promise.ack_wait_ms // 2, self.adapter.failover_ms + 2000
         for way, mine in by_way.items():
-            after_s = {"soon": rng.uniform(0, wait_s / 2), "late": failover_s + 2}.get(way, 0.0)
-            if way != "never":
+            after_s = delay(rng, way, soon_ms, late_ms) / 1000
+            if way != "never" and not (way == "again" and self.commits):
                 self.begin(member.settle(mine, "again" if way == "again" else "ack", after_s))
 
     def begin(self, work: Awaitable[Any]) -> None:
