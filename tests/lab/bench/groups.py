@@ -97,7 +97,7 @@ class GroupMaker(Maker):
         again = again._replace(times=np.full(len(late), 2))
         settled = [polls.take(rows[rows % _UNSETTLED != 1]), again]
         if not self.sent:
-            settled = self._go_wrong(sends, landed, settled)
+            settled = self._choose_wrong(sends, landed, settled)
         acks = [s._replace(t0=s.t1 + _THINK_US, t1=s.t1 + 2 * _THINK_US) for s in settled]
         acks = [a._replace(kind=np.full(len(a.t0), _ACK)) for a in acks]
         every = [polls, again, *acks]
@@ -108,9 +108,9 @@ class GroupMaker(Maker):
         self.sent += count
         self._write(sends, ops, landed)
 
-    def _go_wrong(self, sends: SendRows, landed: I64, settled: list[Ops]) -> list[Ops]:
+    def _choose_wrong(self, sends: SendRows, landed: I64, settled: list[Ops]) -> list[Ops]:
         """Choose a settled poll of each key where something is wrong, all of its sends confirmed;
-        return what is settled, without what nobody shall."""
+        return the settled polls that are left."""
         self._at: dict[int, Ops] = {}
         once = settled[0]
         for key, name in _WRONG.items():
@@ -126,6 +126,7 @@ class GroupMaker(Maker):
         return [once, *settled[1:]]
 
     def _wrong_polls(self, every: list[Ops]) -> list[Ops]:
+        """Return all operations without a poll that is left out, and with one that comes again."""
         polls, undelivered = every[0], self._at[2]
         kept = np.flatnonzero(polls.first != undelivered.first[0])
         back = self._at[0]
