@@ -192,11 +192,13 @@ def lines(document: str, results: Sequence[RowRuns]) -> str:
     """Return the table in Markdown: rows that have `made` all their runs by these, others as the
     document has them."""
     old: dict[tuple[str, ...], tuple[str, ...]] = {}
+    with_version = {row.cells for row in table() if "servers" in row.settings}
     for line in document.partition(BEGIN)[2].partition(END)[0].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == len(HEADINGS):
-            for system in (cells[0], cells[0].partition(" ")[0]):
-                old.setdefault((system, *cells[1:3]), tuple(cells))
+            old.setdefault(tuple(cells[:3]), tuple(cells))
+            if tuple(cells[:3]) not in with_version:
+                old.setdefault((cells[0].partition(" ")[0], *cells[1:3]), tuple(cells))
     done = {runs.name: runs for runs in results if len(runs.lost) == runs.of}
     cells_of = [HEADINGS, ("---",) * len(HEADINGS)]
     for row in table():

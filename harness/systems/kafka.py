@@ -24,6 +24,7 @@ JVM = """-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dkafka.
     -Dlog4j.configuration=file:log4j.properties -Dorg.apache.logging.log4j.level=INFO"""
 AGAIN = ["sh", "-c", 'sleep 3; exec "$0" "$@"']  # Until its old session ends its name is taken.
 FORMAT = ["sh", "-c", 'eval "$0" && exec "$@"']
+JOINS, OFFSETS = [4, 2], "__consumer_offsets"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
@@ -41,9 +42,10 @@ class Kafka(KafkaGroups):
         Setting("home", "", "the folder of a release elsewhere", program=True),
     )
     listens, unsynced = ("client", "controller"), ("logs/log-*/*.log",)
-    failover_ms, restart_ms, change_ms = 9000, 8000, 20_000
+    failover_ms, restart_ms, change_ms = 9000, 8000, 30_000
     stop_codes = (0, -15, 143, 1)  # 1: it was not up yet.
-    changes, upgrades = ("reassign", "upgrade", "downgrade"), (("4.", "4."), ("3.9", "4."))
+    changes = ("join", "leave", "replace", "reassign", "upgrade", "downgrade")
+    upgrades, fresh_identity = (("4.", "4."), ("3.9", "4.")), False
 
     @property
     def home(self) -> Path:
@@ -81,6 +83,7 @@ class Kafka(KafkaGroups):
             config = kafka_config.of_quorum(me, others, self.setting, version)
             if not (me.folder / "logs/meta.properties").exists():
                 words = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", "config"]
+                words += kafka_config.first_controllers(me, others)
                 if elr := self.setting["elr"]:
                     words += ["--feature", f"eligible.leader.replicas.version={elr}"]
                 first = [*FORMAT, shlex.join((*java, *words))]
@@ -123,8 +126,8 @@ class Kafka(KafkaGroups):
             if part.leader == number(me):
                 isr, replicas = (tuple(f"n{i}" for i in ids) for ids in (part.isr, part.replicas))
                 led[topic] = Roles(part.epoch, isr, replicas)
-        if led.pop("__consumer_offsets", None):  # Its leader coordinates every group.
-            led |= {f"group:{topic}": Roles() for topic in topics if topic != "__consumer_offsets"}
+        if led.pop(OFFSETS, None):  # Its leader coordinates every group.
+            led |= {f"group:{topic}": Roles() for topic in topics if topic != OFFSETS}
         return led
 
     def zookeeper(self, node: Node) -> ZooKeeper:
@@ -136,11 +139,27 @@ class Kafka(KafkaGroups):
     def members(self, me: Node) -> Members:
         if not self.has_quorum:
             return Members()
-        return Members(version=kafka_requests.metadata(me.listen("client")).brokers[number(me)])
+        known = kafka_requests.metadata(me.listen("client")).brokers
+        ids = () if self.voters else kafka_requests.voters(me.listen("client"))
+        return Members(frozenset(f"n{each}" for each in ids), known[number(me)])
+
+    def admit(self, nodes: Nodes, joining: Node) -> None:
+        if in_order(self.version()) < JOINS:
+            raise Refused("controllers join by themselves from 4.2 on only")
 
     def change(self, nodes: Nodes, want: Nodes, partition: str, copies: int) -> None:
         if not self.has_quorum:
             raise Refused("replicas are moved from 3.9 on only")
+        address, wanted = nodes[0].dial("client"), [number(node) for node in want]
         if partition:
-            wanted = tuple(number(node) for node in want)[:copies]
-            kafka_requests.reassign(nodes[0].dial("client"), partition, wanted)
+            kafka_requests.reassign(address, partition, wanted[:copies])
+            return
+        for topic, part in kafka_requests.metadata(address).topics.items():
+            if not {*part.replicas} <= {*wanted}:
+                if topic == OFFSETS:  # The others are moved by name.
+                    stay = sorted(wanted, key=lambda each: each not in part.replicas)
+                    kafka_requests.reassign(address, topic, stay[:3])
+                raise RuntimeError(f"{topic} is on a node that leaves")
+        for gone, directory in () if self.voters else kafka_requests.voters(address).items():
+            if gone not in wanted:
+                kafka_requests.remove_voter(address, CLUSTER, gone, directory)

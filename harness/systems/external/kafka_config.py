@@ -4,6 +4,7 @@ Sessions last 3 s, so that a storm has room for several failovers."""
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -49,20 +50,37 @@ def of_quorum(me: Node, others: Sequence[Node], given: Mapping[str, str], versio
     """Return the settings of a broker, a controller, or both. Its rack says which version it is."""
     nodes = sorted((me, *others), key=lambda node: node.name)
     controllers = [node for node in nodes if node.is_voter] or nodes
-    quorum = ",".join(f"{number(node)}@{node.dial('controller')}" for node in controllers)
+    quorum = ",".join(node.dial("controller") for node in controllers)
     does = ["broker"] * (not me.is_voter) + ["controller"] * (me in controllers)
     names = [("PLAINTEXT", "client")] * ("broker" in does)
     names += [("CONTROLLER", "controller")] * ("controller" in does)
     common = f"""node.id={number(me)}\nprocess.roles={",".join(does)}
         listeners={",".join(f"{name}://{me.listen(role)}" for name, role in names)}
         advertised.listeners={",".join(f"{name}://{me.dial(role)}" for name, role in names)}
-        controller.listener.names=CONTROLLER\ncontroller.quorum.voters={quorum}
+        controller.listener.names=CONTROLLER\ncontroller.quorum.bootstrap.servers={quorum}
+        controller.quorum.auto.join.enable={"true" if me in controllers else "false"}
         broker.session.timeout.ms=3000\nbroker.heartbeat.interval.ms=500"""
     if me.is_voter:
         return f"{common}\nlog.dirs={me.folder}/logs"
     # The last of them would wait for minutes, as controllers without a majority move no leader.
     alone = "" if me not in controllers else "\ncontrolled.shutdown.enable=false"
     return f"{common}\n{_of_broker(me, given)}\nbroker.rack={version}{alone}"
+
+
+def first_controllers(me: Node, others: Sequence[Node]) -> list[str]:
+    """Return how a disk is formatted: with the first controllers and their directories, or without
+    them for a node that joins them, or is none."""
+    nodes = sorted((me, *others), key=lambda node: node.name)
+    controllers = [node for node in nodes if node.is_voter] or nodes
+    if me.joins or me not in controllers:
+        return ["--no-initial-controllers"]
+    found = (f"{number(n)}@{n.dial('controller')}:{_directory(n)}" for n in controllers)
+    return ["--initial-controllers", ",".join(found)]
+
+
+def _directory(node: Node) -> str:
+    """Return the id of the first directory of a controller."""
+    return urlsafe_b64encode(bytes([number(node)]) * 16).decode().rstrip("=")
 
 
 def _of_broker(me: Node, given: Mapping[str, str]) -> str:

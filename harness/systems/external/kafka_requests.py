@@ -1,5 +1,5 @@
 """Requests of Kafka's protocol that no client library has: what one broker knows of the cluster,
-and the move of a partition's replicas."""
+the move of a partition's replicas, and the controllers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 TIMEOUT_S: Final = 2.0
 MOST_BYTES: Final = 1 << 20
-_METADATA, _REASSIGN = (3, 7), (45, 0)
+_METADATA, _REASSIGN, _QUORUM, _REMOVE_VOTER = (3, 7), (45, 0), (55, 2), (81, 0)
 
 
 class Partition(NamedTuple):
@@ -55,20 +55,56 @@ def reassign(address: str, topic: str, replicas: Sequence[int]) -> None:
     if set(metadata(address).topics[topic].replicas) == set(replicas):
         return
     ids = struct.pack(f">B{len(replicas)}i", len(replicas) + 1, *replicas)
-    name = bytes([len(topic) + 1]) + topic.encode()
-    body = struct.pack(">i", 10_000) + b"\2" + name + b"\2" + struct.pack(">i", 0) + ids + bytes(3)
-    answer = _ask(address, _REASSIGN, b"\0", body)
+    body = struct.pack(">i", 10_000) + b"\2" + _compact(topic) + b"\2" + struct.pack(">i", 0) + ids
+    answer = _ask(address, _REASSIGN, b"\0", body + bytes(3))
     answer.take("B")
     answer.take("i")
     code = answer.take("h")
     if not code and not answer.take("B"):
         answer.take("B")
-        answer.skip(answer.take("B") - 1)
+        answer.compact()
         answer.take("B")
         answer.take("i")
         code = answer.take("h")
     if code:
         raise RuntimeError(f"the reassignment of {topic} was answered with error {code}")
+
+
+def voters(address: str) -> dict[int, bytes]:
+    """Return the controllers that vote, each with the id of its directory, as a broker hears it
+    from the active one. Raises RuntimeError if there is none."""
+    body = b"\2" + _compact("__cluster_metadata") + b"\2" + struct.pack(">i", 0) + bytes(3)
+    answer = _ask(address, _QUORUM, b"\0", body)
+    answer.take("B")
+    if code := answer.take("h"):
+        raise RuntimeError(f"the question for controllers was answered with error {code}")
+    answer.compact()
+    answer.take("B")
+    answer.compact()
+    answer.take("B")
+    answer.take("i")
+    if code := answer.take("h"):
+        raise RuntimeError(f"the question for controllers was answered with error {code}")
+    answer.compact()
+    for form in "iiq":  # leader, epoch, high watermark
+        answer.take(form)
+    found = {}
+    for _ in range(answer.take("B") - 1):
+        voter = answer.take("i")
+        found[voter] = answer.take("16s")
+        for form in "qqqB":  # end of the log, times, tags
+            answer.take(form)
+    return found
+
+
+def remove_voter(address: str, cluster: str, voter: int, directory: bytes) -> None:
+    """Let a controller vote no more. Raises RuntimeError if that is refused."""
+    body = _compact(cluster) + struct.pack(">i16sB", voter, directory, 0)
+    answer = _ask(address, _REMOVE_VOTER, b"\0", body)
+    answer.take("B")
+    answer.take("i")
+    if code := answer.take("h"):
+        raise RuntimeError(f"{answer.compact().decode()} (error {code})")
 
 
 class _Answer:
@@ -82,8 +118,9 @@ class _Answer:
         self._at += struct.calcsize(f">{form}")
         return value
 
-    def skip(self, count: int) -> None:
-        self._at += count
+    def compact(self) -> bytes:
+        """Return a string with its length, plus one, in a byte before it; 0: none."""
+        return bytes(self.take(f"{max(0, self.take('B') - 1)}s"))
 
     def text(self) -> str:
         size = max(0, self.take("h"))
@@ -92,6 +129,10 @@ class _Answer:
 
     def numbers(self) -> tuple[int, ...]:
         return tuple(self.take("i") for _ in range(self.take("i")))
+
+
+def _compact(text: str) -> bytes:
+    return bytes([len(text) + 1]) + text.encode()
 
 
 def _ask(address: str, call: tuple[int, int], tags: bytes, body: bytes) -> _Answer:

@@ -10,7 +10,14 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from harness.systems.external.kafka_requests import Metadata, Partition, metadata, reassign
+from harness.systems.external.kafka_requests import (
+    Metadata,
+    Partition,
+    metadata,
+    reassign,
+    remove_voter,
+    voters,
+)
 
 
 def text(value: str | None) -> bytes:
@@ -84,3 +91,22 @@ def test_replicas_are_moved_unless_they_are_there() -> None:
     served = broker(answer(METADATA), answer(refused))
     with served as (address, _), pytest.raises(RuntimeError, match="error 39"):
         reassign(address, "log-0", (1, 3))
+
+
+def test_controllers_are_listed_and_removed() -> None:
+    topic = b"\2\x13__cluster_metadata\2" + struct.pack(">ih", 0, 0) + b"\0"
+    state = struct.pack(">16sqqqB", b"d" * 16, 9, -1, -1, 0)
+    ids = b"\3" + struct.pack(">i", 1) + state + struct.pack(">i", 4) + state + b"\1"
+    told = b"\0" + struct.pack(">hB", 0, 0) + topic + struct.pack(">iiq", 1, 7, 9) + ids
+    with broker(answer(told)) as (address, asked):
+        assert voters(address) == {1: b"d" * 16, 4: b"d" * 16}
+    assert asked[0][:4] == struct.pack(">hh", 55, 2)
+    with broker(answer(b"\0" + struct.pack(">ihBB", 0, 0, 0, 0))) as (address, asked):
+        remove_voter(address, "cluster", 4, b"d" * 16)
+    assert asked[0].endswith(b"\x08cluster" + struct.pack(">i", 4) + b"d" * 16 + b"\0")
+    none = broker(answer(b"\0" + struct.pack(">h", 41)), answer(b"\0\0\0\0\0\0\x29\4not\0"))
+    with none as (address, _):
+        with pytest.raises(RuntimeError, match="error 41"):
+            voters(address)
+        with pytest.raises(RuntimeError, match=r"not \(error 41\)"):
+            remove_voter(address, "cluster", 4, b"d" * 16)
