@@ -61,3 +61,11 @@ def test_an_update_writes_sentences_and_no_findings(
     story_text.main(["--update"])
     (told,) = stories("short")
     assert told.stages[0].expected["finds"] == ["lost 7 @0"]
+
+
+def test_a_story_may_open_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(story_text, "FOLDER", tmp_path)
+    (tmp_path / "short.txt").write_text("# a send\nsend 10 at=0\nfinds lost 9\nsays lost old\n")
+    assert story_text.main(["--update"]) == 0
+    (told,) = stories("short")
+    assert told.stages[0].expected == {"finds": ["lost 9"], "says": ["lost"]}

@@ -171,7 +171,7 @@ def stories(*files: str) -> list[Told]:
 def read(name: str) -> Iterator[Told]:
     """Read the stories of a file."""
     known: dict[str, tuple[str, ...]] = {}
-    blocks = (FOLDER / f"{name}.txt").read_text().split("\n# ")
+    blocks = ("\n" + _text(name)).split("\n# ")
     for line in blocks[0].splitlines():
         if line.startswith("let "):
             _, macro, steps = line.split(" ", 2)
@@ -184,7 +184,7 @@ def read(name: str) -> Iterator[Told]:
 def blocks(file: Path) -> dict[str, list[str]]:
     """Return the lines of each block of a file by its title (`# TITLE`), without comments."""
     found = {}
-    for block in file.read_text("utf-8").split("\n# ")[1:]:
+    for block in ("\n" + file.read_text("utf-8")).split("\n# ")[1:]:
         title, *lines = block.splitlines()
         found[title] = [line for line in lines if line and not line.startswith("//")]
     return found
@@ -232,10 +232,10 @@ def update(name: str) -> str:
 def _replaced(text: str, name: str, field: str, was: Expected, now: Expected) -> str:
     if was.get(field) == now.get(field):
         return text
-    head, title, rest = text.partition(f"\n# {name}\n")
+    head, title, rest = f"\n{text}".partition(f"\n# {name}\n")
     old, new = (wrapped(field, lines[field]) for lines in (was, now))
     assert old in rest, f"{name}: its lines of {field} are not wrapped as --update wraps them"
-    return head + title + rest.replace(old, new, 1)
+    return (head + title + rest.replace(old, new, 1))[1:]
 
 
 def wrapped(field: str, lines: list[str]) -> str:
