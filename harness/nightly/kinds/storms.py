@@ -24,6 +24,8 @@ from node.core import protocol as protocols
 from node.formats.errors import UsageError
 
 MOST_LOSSES_OF_A_CELL: Final = 2
+MEMBERS: Final = 3
+"""Members of the group of a storm with an odd seed."""
 CANARY_BUG: Final = "ack-before-isr"
 _CANARY_RESULTS: Final = {Verdict.INVALID.value: "failed", Verdict.UNKNOWN.value: ""}
 FAULT_SETS: Final = (
@@ -93,6 +95,7 @@ class OwnStorms(Kind):
                 seed=seed,
                 flush=flush,
                 time_limit=night.request.storm_s,
+                members=MEMBERS if seed % 2 else None,
             )
             try:
                 schedule = to_schedule(request)
