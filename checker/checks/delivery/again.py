@@ -93,24 +93,26 @@ def delivery_count(view: GroupView) -> Iterator[Case]:
     d, key = delivered.take(stated), index[stated]
     if not len(d):
         return
-    before = highest_before(key, d.end, d.times, key, d.low)
+    by_time, by_id = highest_before(key, d.end, d.times, key, d.low), np.full(len(d), -1)
     numbered = d.id >= 0
-    by_id = highest_before(
+    by_id[numbered] = highest_before(
         key[numbered], d.id[numbered], d.times[numbered], key[numbered], d.id[numbered]
     )
-    before[numbered] = np.maximum(before[numbered], by_id)
-    rows = np.flatnonzero(before >= d.times)
+    rows = np.flatnonzero(np.maximum(by_time, by_id) >= d.times)
     if not len(rows):
         return
-    first = int(rows[np.argmin(d.low[rows])])
-    earlier = (d.end < d.low[first]) | ((d.id >= 0) & (d.id < d.id[first]))
-    counted = np.flatnonzero((key == key[first]) & (d.times == before[first]) & earlier)[0]
+    # Numbers may start over in a failover, so that times say more.
+    timed = rows[by_time[rows] >= d.times[rows]]
+    among = timed if len(timed) else rows
+    first = int(among[np.argmin(d.low[among])])
+    earlier = d.end < d.low[first] if len(timed) else numbered & (d.id < d.id[first])
+    counted = np.flatnonzero((key == key[first]) & (d.times >= d.times[first]) & earlier)[0]
     yield Case(
         "delivery-count",
         len(np.unique(key[rows])),
-        f"operation {view.ops.op[d.row[counted]]} got value {d.named(first)} and was told that "
-        f"this is its delivery number {before[first]}, and operation {view.ops.op[d.row[first]]}, "
-        f"which got it later, that it is number {d.times[first]}",
+        f"operation {view.ops.op[d.row[counted]]} got value {d.named(first)} as delivery "
+        f"{d.times[counted]} of it, and operation {view.ops.op[d.row[first]]} got it later, as "
+        f"delivery {d.times[first]}",
         d.row[key == key[first]].tolist(),
         int(d.offset[first]),
     )
