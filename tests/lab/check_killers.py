@@ -144,7 +144,8 @@ def _excused(anomalies: Iterable[Anomaly]) -> Counter[str]:
 def _whole(known: Known) -> None:
     """Everything the checker says of a history."""
     collected = RunFindings(known.about)
-    for group in known.groups:
+    # A group keeps the evidence that was made of it, perhaps by another mutant.
+    for group in groups_of(known.facts):
         collected.add(judge.judge_group(group))
     values = collected.unknown_values()
     found = joined_origins(origins(values, part) for part in known.facts if part.kind is Sends)
