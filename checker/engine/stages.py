@@ -16,7 +16,7 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
@@ -32,21 +32,13 @@ from checker.engine.workers import ProcessWorkers, Workers
 from checker.evidence.arrow_blob import ArrowBlob, BlobFile, PackedBlob, arrow_blobs, packed
 from checker.evidence.columns import Rows
 from checker.evidence.facts import Polls
-from checker.evidence.run_meta import RunMeta
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
-from checker.ingest.history import into_parts
 from checker.ingest.ingest import ingest, sources, work_bytes
-from checker.ingest.read_tables import (
-    DAMAGED,
-    HISTORY_TABLES,
-    files_of,
-    open_table,
-    sends_in,
-    table_sources,
-)
+from checker.ingest.ranges import LargeHistory, into_tables
+from checker.ingest.read_tables import DAMAGED, files_of, open_table, sends_in, table_sources
 from checker.ingest.source import Source
 from checker.output.assemble import GroupResult
 from checker.output.measures import Measured, measure
@@ -127,7 +119,12 @@ class StagedExecutor:
             yield from self._judged()
 
     def _judged(self) -> Iterator[tuple[int, GroupResult]]:
-        in_parts = dict(self._workers.map(_into_tables, self._large_histories()))
+        workers = self._workers
+        in_parts = {
+            history.source.run: history.folder
+            for history in self._large_histories()
+            if into_tables(history, workers.map, workers.number)
+        }
         work = [
             source
             for number, run in enumerate(self._runs)
@@ -142,9 +139,9 @@ class StagedExecutor:
             assert judged is not None, "what is judged by all of its reads is judged"
             yield run, judged
 
-    def _large_histories(self) -> list[_History]:
+    def _large_histories(self) -> list[LargeHistory]:
         return [
-            _History(source, run.meta, run.written)
+            LargeHistory(source, run.meta, run.written)
             for number, run in enumerate(self._runs)
             if run.written is not None
             for source in sources(number, run.folder)
@@ -227,23 +224,6 @@ def judge_blobs(blobs: Sequence[PackedBlob]) -> tuple[Key, bytes | None]:
     The result is None if downsampling left out polls that judging it needs."""
     first, *_ = blobs = sorted(blobs, key=lambda blob: blob.order)
     return first.key, judged_or_none(first.partition, blobs)
-
-
-class _History(NamedTuple):
-    """A large history to be read into tables of its folder."""
-
-    source: Source
-    known: RunMeta
-    folder: Path
-
-
-def _into_tables(work: _History) -> tuple[int, Path | None]:
-    """Turn a history into tables; return None for the folder if it must be read line by line."""
-    tables.clear(work.folder, HISTORY_TABLES)
-    if into_parts(*work):
-        return work.source.run, work.folder
-    tables.clear(work.folder, HISTORY_TABLES)
-    return work.source.run, None
 
 
 def _origins_in(work: tuple[Source, Sequence[int]]) -> tuple[int, list[dict[int, Origin]]]:

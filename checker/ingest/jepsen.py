@@ -84,10 +84,12 @@ class PlainForm(msgspec.Struct, gc=False):
 
 class Translator:
     """A translator of one Jepsen history, which takes its operations in order and remembers which
-    of them have not completed."""
+    of them have not completed. If the history is `partial`, `ops` operations are invoked in front
+    of it, and an operation that only ends in it has a negative number of its process."""
 
-    def __init__(self) -> None:
-        self.ops = 0
+    def __init__(self, ops: int = 0, *, partial: bool = False) -> None:
+        self.ops = ops
+        self.partial = partial
         # If lines are lost, half an operation may be missing, which is no further mistake.
         self.lines_lost = False
         self.open: dict[int, tuple[int, OpKind]] = {}
@@ -171,6 +173,8 @@ class Translator:
         invoked = self.open.get(process)
         if invoked is None and self.lines_lost:
             return None
+        if invoked is None and self.partial:
+            return -1 - process, False
         if invoked is None:
             raise NotAnOperation(f"process {process} completes what it never invoked")
         number, begun = invoked

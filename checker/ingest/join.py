@@ -33,26 +33,32 @@ class Said(NamedTuple):
 
 
 class MetNumbers:
-    """The numbers of operations that were met: all below `below`, and `others`."""
+    """The numbers of operations that were met, as ranges, sorted and apart: `begin` .. `end`."""
 
     def __init__(self) -> None:
-        self.below, self.others = 0, set[int]()
+        self.begin, self.end = numbers(()), numbers(())
+
+    def __len__(self) -> int:
+        return int((self.end - self.begin).sum())
+
+    def have_gaps(self) -> bool:
+        """Return whether a number is missing between 0 and the last one."""
+        return bool(len(self.begin) > 1 or self.begin[:1].any())
 
     def include(self, found: I64) -> Mask:
         """Return which of these numbers were met."""
-        met: Mask = (found >= 0) & (found < self.below)
-        return met | np.isin(found, numbers([*self.others])) if self.others else met
+        place = np.searchsorted(self.begin, found, "right") - 1
+        met: Mask = found < np.append(self.end, np.iinfo(np.int64).min)[place]
+        return met
 
-    def add(self, found: I64) -> None:
-        """Note that these numbers were met, which are sorted and new."""
-        after = self.below + len(found)
-        if not self.others and len(found) and int(found[-1]) == after - 1:
-            self.below = after
-            return
-        self.others.update(found.tolist())
-        while self.below in self.others:
-            self.others.remove(self.below)
-            self.below += 1
+    def add(self, begin: I64, end: I64) -> None:
+        """Note that the numbers in these ranges were met."""
+        begin, end = np.append(self.begin, begin), np.append(self.end, end)
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], np.maximum.accumulate(end[order])
+        apart = begin[1:] > end[:-1]
+        self.begin = begin[np.append(True, apart)[: len(begin)]]
+        self.end = end[np.append(apart, True)[: len(end)]]
 
 
 class _ByProcess:
@@ -92,12 +98,18 @@ class _Ends(NamedTuple):
 class OperationJoin:
     """A join of operations with their completions, and what it must know of earlier lines. `open`
     has the operations that have not completed, with their lines; `in_turn`: the numbers of the
-    operations of each process rise in the order in which it invoked them."""
+    operations of each process rise in the order in which it invoked them. If the lines are only a
+    part of a history (`partial`), ends of operations of earlier parts are kept in `orphans`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, partial: bool = False) -> None:
+        self.partial = partial
+        self.orphans: list[tuple[int, Op]] = []
+        # by process the time of its first line and whether that invokes, and its first operation
+        self.first: dict[int, tuple[int, bool]] = {}
+        self.first_op: dict[int, int] = {}
         # If lines are lost, half an operation may be missing, which is no further mistake.
         self.lines_lost = False
-        self.numbers = LineNumbers()
+        self.numbers = LineNumbers(None if partial else 0)
         self.seen = MetNumbers()
         self.open: dict[int, tuple[int, Op]] = {}
         self.last_us: dict[int, int] = {}
@@ -129,7 +141,13 @@ class OperationJoin:
         for row in pairs.again[lines.invokes[pairs.again]][:1].tolist():
             lost_from = min(lost_from, row + 1)
         self.lines_lost = lost_from < _NEVER
-        begun, ended = pairs.begun, pairs.ended
+        by_process = _ByProcess(lines, rows)
+        invoking = _ByProcess(lines, rows[lines.invokes[rows]])
+        own = pairs
+        if self.partial:
+            own = self._without_orphans(lines, pairs)
+            self._note_first(by_process, invoking, lines)
+        begun, ended = own.begun, own.ended
         if last:
             still = len(ops) + len(known) + np.arange(len(others))
             begun = np.concatenate((begun, still, pairs.open))
@@ -140,11 +158,42 @@ class OperationJoin:
         )
         said = [
             *self._gaps(lines, numbers_of(ops, "seq")),
-            *self._times(_ByProcess(lines, rows), lines),
-            *self._turns(_ByProcess(lines, rows[lines.invokes[rows]]), lines, pairs, lost_from),
-            *_wrong_ends(joined, pairs, lost_from),
+            *self._times(by_process, lines),
+            *self._turns(invoking, lines, pairs, lost_from),
+            *_wrong_ends(joined, own, lost_from),
         ]
         return joined, said
+
+    def go_on(self, after: OperationJoin) -> bool:
+        """Take what the join of the next part of a history knows of processes and lines, and return
+        whether no rule is broken between this part and that."""
+        sound = self.numbers.go_on(after.numbers)
+        for process, (t_us, invokes) in after.first.items():
+            sound &= t_us >= self.last_us.get(process, 0)
+            sound &= not (invokes and process in self.busy)
+            self.busy.pop(process, None)
+        for process, op in after.first_op.items():
+            sound &= process not in self.retired and op > self.last_op.get(process, -1)
+        self.last_us |= after.last_us
+        self.last_op |= after.last_op
+        self.busy |= after.busy
+        self.retired |= after.retired
+        return sound and after.in_turn
+
+    def _note_first(self, each: _ByProcess, invoking: _ByProcess, lines: Lines) -> None:
+        """Note what the first of these lines of each process, and its first operation, are."""
+        for row in each.rows[each.first].tolist():
+            about = int(lines.t_us[row]), bool(lines.invokes[row])
+            self.first.setdefault(int(lines.process[row]), about)
+        for row in invoking.rows[invoking.first].tolist():
+            self.first_op.setdefault(int(lines.process[row]), int(lines.op[row]))
+
+    def _without_orphans(self, lines: Lines, pairs: _Ends) -> _Ends:
+        """Return the operations that these lines invoke, and keep the ends of others."""
+        own = pairs.begun >= 0
+        rows = pairs.ended[~own].tolist()
+        self.orphans += [(int(lines.number[row]), lines.ops[row]) for row in rows]
+        return pairs._replace(begun=pairs.begun[own], ended=pairs.ended[own])
 
     def _pairs(self, lines: Lines, rows: I64, known: Sequence[int]) -> _Ends:
         """Find the ends of operations among `rows`. Behind them, `lines` has the invocations of the
@@ -154,7 +203,7 @@ class OperationJoin:
         new = np.append(True, op[order][1:] != op[order][:-1])[: len(op)]
         first, which = order[new], op[order][new]
         met = self.seen.include(which)
-        self.seen.add(which[~met])
+        self.seen.add(which[~met], which[~met] + 1)
         begin = np.where(~met & invokes[first], first, -1)
         begin[np.searchsorted(which, numbers(known))] = len(rows) + np.arange(len(known))
         ends = ~invokes[order]

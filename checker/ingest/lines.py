@@ -19,9 +19,20 @@ _Form = TypeVar("_Form")
 _IN_FULL: Final = 5
 BLOCK_BYTES: Final = 1 << 20
 
-
 Block = tuple[int, bytes]
 """The number of the first of some whole lines, and the lines."""
+
+
+class Range(NamedTuple):
+    """Some whole lines of a file, from byte `begin` to `end`; the number of the first of them, and
+    how many operations of Jepsen's are invoked in front of it."""
+
+    begin: int
+    end: int
+    line: int = 1
+    ops: int = 0
+
+
 Files = Mapping[str, bytes | Sequence[Any]]
 """What is in the files of a run folder, by their names in it: bytes, or in place of lines what each
 of them says, where nothing can have damaged it on its way."""
@@ -83,11 +94,17 @@ class Problems:
         return bool(self._reported or self._damage)
 
 
-def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Yield a file in blocks of whole lines, of about `block_bytes` each. Raises OSError."""
-    number = 1
+def read_blocks(
+    path: Path, block_bytes: int = BLOCK_BYTES, part: Range | None = None
+) -> Iterator[Block]:
+    """Yield a file, or a part of it, in blocks of whole lines, of about `block_bytes` each. Raises
+    OSError."""
+    begin, end, number, _ = part or Range(0, 1 << 62)
     with open_file(path) as file:
-        while block := file.read(block_bytes) + file.readline(MOST_LINE_BYTES):
+        file.seek(begin)
+        while block := file.read(min(block_bytes, end - file.tell())):
+            if not block.endswith(b"\n"):
+                block += file.readline(MOST_LINE_BYTES)
             if not block.endswith(b"\n"):
                 block = ended(block, file)
             yield number, block

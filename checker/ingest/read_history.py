@@ -103,7 +103,7 @@ class Reader(FileReader[Op]):
 
     def __init__(self, source: Source, into: Ingested) -> None:
         super().__init__(source, into)
-        self.join = OperationJoin()
+        self.join = OperationJoin(partial=source.range is not None)
         # lines that wait to be joined, and the first of them in front of which lines are missing
         self.pending: list[Op] = []
         self.numbers: list[int] = []
@@ -391,7 +391,7 @@ def end(reader: Reader) -> None:
     """Add what has no completion, when all lines are read; report what only the whole shows."""
     reader.give_up()
     reader.end_part(last=True)
-    reader.judge_whole(not reader.join.seen.others)
+    reader.judge_whole(not reader.join.seen.have_gaps())
 
 
 def all_columns(reader: Reader) -> dict[str, Columns]:

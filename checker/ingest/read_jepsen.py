@@ -10,7 +10,7 @@ from checker.ingest.edn import read_forms
 from checker.ingest.jepsen import NotAnOperation, PlainForm, Translator, UnknownKind
 from checker.ingest.lines import Block, lines_of, readable_lines
 from checker.ingest.read_history import Reader, Strange
-from checker.ingest.source import Source, decoded, why
+from checker.ingest.source import Ingested, Source, decoded, why
 from harness.formats.history import Op
 from node.formats.json_input import JsonReader, Unreadable
 
@@ -22,10 +22,15 @@ _plain_edn: Final = (JsonReader(PlainForm), JsonReader(Any))
 class JepsenReader(Reader):
     """A reader of a Jepsen history, line by line."""
 
+    def __init__(self, source: Source, into: Ingested) -> None:
+        super().__init__(source, into)
+        part = source.range
+        self.translator = Translator(part.ops if part else 0, partial=part is not None)
+
     def read(self) -> None:
         """Take every operation that can be understood; report the others."""
         try:
-            for number, op in _ops(self.source, self.refuse_form):
+            for number, op in _ops(self.source, self.translator, self.refuse_form):
                 if isinstance(op, Strange):
                     self.meet(op)
                 else:
@@ -38,11 +43,12 @@ class JepsenReader(Reader):
         self.lose(kind, sentence)
 
 
-def _ops(source: Source, refuse: Callable[[str, str], None]) -> Iterator[tuple[int, Op | Strange]]:
+def _ops(
+    source: Source, translator: Translator, refuse: Callable[[str, str], None]
+) -> Iterator[tuple[int, Op | Strange]]:
     """Yield our operation for each one of a history, with its line, or that its kind is unknown;
     give `refuse` the kind of problem and a sentence for each that cannot be understood. Raises
     OSError."""
-    translator = Translator()
     for number, form in forms_of(source.form, source.blocks()):
         try:
             if isinstance(form, Exception):
@@ -64,7 +70,7 @@ def ops_in(source: Source, needles: tuple[bytes, ...]) -> Iterator[Op]:
         yield from readable_lines(source.path, Op, needles)
         return
     with contextlib.suppress(OSError):
-        for _, op in _ops(source, lambda *_: None):
+        for _, op in _ops(source, Translator(), lambda *_: None):
             if isinstance(op, Op):
                 yield op
 

@@ -18,7 +18,16 @@ from checker.evidence.columns import Rows, rows
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import I64
 from checker.ingest.fault_windows import InjectedFault
-from checker.ingest.lines import BLOCK_BYTES, Block, Files, Line, Problems, lines_of, read_blocks
+from checker.ingest.lines import (
+    BLOCK_BYTES,
+    Block,
+    Files,
+    Line,
+    Problems,
+    Range,
+    lines_of,
+    read_blocks,
+)
 from node.formats.host_errors import reason
 from node.formats.json_input import JsonReader, Unreadable
 
@@ -44,6 +53,8 @@ class Source:
     files: Files | None = None
     # of a history, one of those in HISTORIES
     form: str = "own"
+    # of a history, the lines to be read (None: all)
+    range: Range | None = None
 
     @property
     def size(self) -> int:
@@ -86,7 +97,8 @@ class Source:
             assert isinstance(text, bytes), "what the lines say is taken as it is"
             yield 1, text
         else:
-            yield from read_blocks(self.folder / name if name else self.path, block_bytes)
+            part = None if name else self.range
+            yield from read_blocks(self.folder / name if name else self.path, block_bytes, part)
 
     def objects(self, name: str | None = None) -> Sequence[Any] | None:
         """Return the decoded lines of this file or of `name`, None if they are not in memory."""
@@ -233,6 +245,13 @@ class LineNumbers:
             return False
         self.next = first + len(numbers)
         return True
+
+    def go_on(self, after: LineNumbers) -> bool:
+        """Take the numbers of the lines that another has taken, the first of which it did not know;
+        return whether nothing is wrong between them."""
+        follows = self.next == after.first if after.first is not None else (self.next or 0) <= 0
+        self.next = self.next if after.next is None else after.next
+        return follows
 
     def gap(self, number: int) -> str:
         """Take the number of the next line (-1: none); return what is wrong with it, or ""."""
