@@ -109,10 +109,15 @@ class Known:
     about: RunMeta
     facts: list[Rows]
     due: Counter[str]
-    groups: list[Group]
     excused: Counter[str] | None = None
     """How many are allowed for reasons of their own; None for what is told by hand."""
     torn: bool = False
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups of the history, new ones each time: a group keeps what is made of it, perhaps
+        by a mutant."""
+        return groups_of(self.facts)
 
     def counted(self, anomalies: Iterable[Anomaly]) -> Counter[str]:
         """Return anomalies by name; lack of exercise only if the expectation has it."""
@@ -130,7 +135,7 @@ def _known(
         story.write(Path(folder))
         about = read_meta(Path(folder), Problems())
         facts = facts_of(Path(folder))
-    return Known(name, about, facts, Counter(due), groups_of(facts), excused, story.torn)
+    return Known(name, about, facts, Counter(due), excused, story.torn)
 
 
 def _excused(anomalies: Iterable[Anomaly]) -> Counter[str]:
@@ -144,8 +149,7 @@ def _excused(anomalies: Iterable[Anomaly]) -> Counter[str]:
 def _whole(known: Known) -> None:
     """Everything the checker says of a history."""
     collected = RunFindings(known.about)
-    # A group keeps the evidence that was made of it, perhaps by another mutant.
-    for group in groups_of(known.facts):
+    for group in known.groups:
         collected.add(judge.judge_group(group))
     values = collected.unknown_values()
     found = joined_origins(origins(values, part) for part in known.facts if part.kind is Sends)
@@ -311,7 +315,6 @@ class Killers:
         ]
         if not own:
             return [Killer(each.name, partial(_whole, each)) for each in known]
-        # Alone, a check leaves the evidence of a history as it is: that is made only once.
         names = self._names(own)
         strange = file.endswith("phantom.py")
         return [Killer(k.name, partial(_alone, k, own, names, strange)) for k in known]
@@ -326,7 +329,7 @@ class Killers:
             if _judges(k, g)
             for a in k.judge(g).anomalies
         }
-        if any(k.judge.__module__.endswith("transactions") for k in checks):
+        if any(k.finders[0][1].__module__.endswith("transactions") for k in checks):
             names |= {name for name in KINDS if name.startswith(("g0", "g1c"))}
         # Checks in other files, too, break liveness: one file alone says when it is unknown.
         witness_of = {LIVENESS: "no-progress", LOST_WRITES: "lost"}
