@@ -107,9 +107,16 @@ def of_no_column(line: bytes) -> bytes:
     return line[:-2] + b',"error":"%d"}\n\n' % 10**30
 
 
-@pytest.mark.parametrize("size", [1, 700, 4_000, 1 << 20])
-@pytest.mark.parametrize("odd", [(), (0,), (33, 40), range(65)])
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize(
+    ("size", "odd", "end"),
+    [
+        (1, (), b"\n"),
+        (700, (0,), b"\r\n"),
+        (4_000, (33, 40), b"\n"),
+        (700, range(65), b"\n"),
+        (1 << 20, (), b"\n"),
+    ],
+)
 def test_the_tables_are_the_same_however_it_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, odd: Sequence[int], end: bytes
 ) -> None:
@@ -151,7 +158,7 @@ def test_a_made_history_can_be_had_as_lines(
         lambda lines: [*lines[:-1], lines[-1][:-5]],  # half a line
     ],
 )
-@pytest.mark.parametrize("size", [1, 2_000, 1 << 20])
+@pytest.mark.parametrize("size", [800, 1 << 20])
 def test_what_is_wrong_with_a_history_needs_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: object, size: int
 ) -> None:
@@ -214,11 +221,11 @@ def drawn(form: str, chance: random.Random) -> tuple[bytes, RunMeta]:
     return "".join(f"{write(line)}\n" for line in told).encode(), RunMeta(source=form)
 
 
-@budget(80)
+@budget(12)
 @given(
     st.integers(0, 1 << 30),
     st.sampled_from(["own", "groups", "jepsen", "edn"]),
-    st.sampled_from([1, 100, 1_000, 20_000]),
+    st.sampled_from([100, 1_000, 4_000]),
     st.booleans(),
 )
 def test_any_history(
