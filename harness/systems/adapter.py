@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import sys
 import urllib.request
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -210,8 +209,6 @@ class Adapter:
     standard: ClassVar[str] = ""
     """The version of `binary` that is used unless another is named, if no package or program brings
     one: `floodmark systems get` puts it into the store of servers."""
-    release: ClassVar[str] = ""
-    """A pattern for the path of a file in `home`, if its name has the version, which is group 1."""
     voters: int = 0
     """How many nodes beside the brokers keep the metadata (1, 3 or 5), as ZooKeeper does for Kafka.
     They start first and stop last. A drawn fault hits none of fewer than three."""
@@ -331,17 +328,10 @@ class Adapter:
         return str(find_java().executable)
 
     def version(self) -> str:
-        """Return the version of the installed server: that in the name of the file of `release`, or
-        the first number that `server --version` prints; "" without either. Raises UsageError for a
-        server that is not there, or cannot be used."""
-        if self.release:
-            for file in sorted(self.home.glob("*/*")):
-                if found := re.fullmatch(self.release, str(file.relative_to(self.home))):
-                    return found[1]
-            raise UsageError(f"{self.home} has no {self.release}: {self.needs}")
-        if not self.binary:
-            return ""
-        return version_of(self.server)
+        """Return the version of the installed server: the first number that `server --version`
+        prints, "" without a `binary`. Raises UsageError for a server that is not there, or cannot
+        be used."""
+        return version_of(self.server) if self.binary else ""
 
     # -- clients
 

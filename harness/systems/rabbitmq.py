@@ -13,6 +13,7 @@ from rstream.client import Client
 from rstream.constants import OffsetType
 
 from harness.systems.adapter import Adapter, LogSlice, Node, Promise, Record, Roles, Setting
+from node.formats.errors import UsageError
 
 _MOST = 1000
 _WORDS = "confirms are only issued once the data has been replicated to a quorum of stream replicas"
@@ -39,7 +40,6 @@ class RabbitMQ(Adapter):
         Setting("home", "/usr/lib/rabbitmq", "the folder that has its bin and lib", program=True),
         Setting("partitions", "ignore", "cluster_partition_handling of the servers"),
     )
-    release = r"lib/rabbitmq_server-([\d.]+)"
     probed, unsynced, dumps_running = ("probe",), ("*/stream/*/*",), True
     failover_ms, restart_ms, start_s = 10_000, 12_000, 120.0
 
@@ -64,6 +64,11 @@ class RabbitMQ(Adapter):
         ports = [f"{node.name}={node.dialed['peer']}" for node in nodes]
         own = [f"RABBITMQ_NODENAME={me.name}@{me.host}", erlang, *ports]
         return ["env", *_VARIABLES.split(), *own, f"{self.home}/bin/rabbitmq-server"]
+
+    def version(self) -> str:
+        for folder in self.home.glob("lib/rabbitmq_server-*"):
+            return folder.name.partition("-")[2]
+        raise UsageError(f"{self.home} has no lib/rabbitmq_server: {self.needs}")
 
     def promise(self) -> Promise:
         return Promise(words=_WORDS, source="https://www.rabbitmq.com/docs/streams")
