@@ -162,6 +162,9 @@ class FakeCluster:
     def stop(self) -> None:
         self.stopped = True
 
+    def resume_suspended(self) -> None:
+        pass
+
     def heal_members(self) -> bool:
         return True
 
