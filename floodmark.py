@@ -13,16 +13,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from harness.formats.run_info import Promise
+    from harness.formats.run_info import GroupPromise, Promise
     from harness.systems.adapter import (
         SERVER,
         Adapter,
+        Delivery,
         LogSlice,
+        Members,
         Node,
+        Polled,
+        Position,
         Record,
         Refused,
         Roles,
         Setting,
+        http_json,
     )
     from harness.systems.external.client_program import ClientProgram
     from node.formats.errors import UsageError
@@ -31,8 +36,13 @@ __all__ = [
     "SERVER",
     "Adapter",
     "ClientProgram",
+    "Delivery",
+    "GroupPromise",
     "LogSlice",
+    "Members",
     "Node",
+    "Polled",
+    "Position",
     "Promise",
     "Record",
     "Refused",
@@ -40,6 +50,7 @@ __all__ = [
     "Setting",
     "UsageError",
     "__version__",
+    "http_json",
     "main",
 ]
 __version__: Final = "0.2.0"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tomllib
 
+import msgspec
 import pytest
 
 import floodmark
+from harness.systems import adapter
 from tests.support import python_process
 from tests.support.paths import ROOT
 
@@ -15,6 +17,12 @@ from tests.support.paths import ROOT
 def test_a_public_name_is_there_and_documented(name: str) -> None:
     found = getattr(floodmark, name)
     assert name in ("SERVER", "__version__") or found.__doc__
+
+
+def test_all_types_that_an_adapter_exchanges_are_public() -> None:
+    types = [each for each in vars(adapter).values() if isinstance(each, type)]
+    exchanged = {each.__name__ for each in types if issubclass(each, msgspec.Struct)}
+    assert exchanged - {*floodmark.__all__} == set()
 
 
 def test_other_names_are_not_there() -> None:
