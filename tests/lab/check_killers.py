@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from checker.checks import cycles
@@ -39,7 +38,6 @@ from tests.support.checker.defined import everything
 from tests.support.checker.definitions import EXCUSED
 from tests.support.checker.evidence_definitions import unknown_properties
 from tests.support.checker.goldens import GOLDENS
-from tests.support.checker.histories import around
 from tests.support.checker.story import Story, facts_of
 from tests.support.checker.story_text import FOLDER, Told, stories
 from tests.support.paths import ROOT
@@ -207,12 +205,12 @@ def _drawn(strategy: SearchStrategy[Story], count: int) -> list[Story]:
 def _random() -> Iterator[tuple[str, Story]]:
     """Yield histories at random, each with a name."""
     strategies = {
-        "steps": st.builds(histories.surrounded, histories.wild(transactions=False), around),
-        "transactions": st.builds(histories.surrounded, histories.wild(transactions=True), around),
-        "logs": log_histories.runs.map(lambda run: log_histories.tell(*run)),
-        "lives": life_histories.lives.map(life_histories.tell),
-        "silences": life_histories.silences.map(life_histories.silent),
-        "leadership": life_histories.changes.map(life_histories.led),
+        "steps": histories.wild(transactions=False),
+        "transactions": histories.wild(transactions=True),
+        "logs": log_histories.runs(),
+        "lives": life_histories.lives(),
+        "silences": life_histories.silences(),
+        "leadership": life_histories.changes(),
     }
     for name, strategy in strategies.items():
         yield from ((f"{name} {n}", s) for n, s in enumerate(_drawn(strategy, DRAWN[name])))

@@ -8,67 +8,61 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.checker import log_histories
+from harness.formats.history import Read, RecordRun
+from tests.support.checker import life_histories, log_histories
 from tests.support.checker.agreed import agreed, budget
 from tests.support.checker.correct_history import History
-from tests.support.checker.histories import Around, Step, around, surrounded, wild
-from tests.support.checker.life_histories import (
-    Change,
-    Life,
-    Silence,
-    changes,
-    led,
-    lives,
-    silences,
-    silent,
-    tell,
-)
+from tests.support.checker.histories import wild
+from tests.support.checker.story import P, Story
 
 slow_but_sure = budget()
 
 
-# The second answer of a poll states that it starts at 0, and passes over the record there.
-@slow_but_sure
-@example(
-    steps=[
-        Step("send", 1, "ok", 0, 1, sends=((0, 1, 0, -1),)),
-        Step("poll", 1, "ok", 0, 1, reads=((0, 0, 0, ((0, 0, 0, 1),)), (0, 0, 0, ((1, 0, 0, 1),)))),
-    ],
-    known=Around(0, True, False, None, (None, None, None)),
-)
-@given(wild(transactions=False), around)
-def test_histories_of_single_steps(steps: list[Step], known: Around) -> None:
-    agreed(surrounded(steps, known))
+def two_answers() -> Story:
+    """Return a poll whose second answer states that it starts at 0, and passes over the record
+    there."""
+    s = Story(capabilities=[])
+    s.send(0, at=0)
+    answers = [Read(partition=P, start=0, hw=0, records=(RecordRun(at, 0),)) for at in (0, 1)]
+    s.op("poll", "ok", reads=answers, process=1)
+    return s
 
 
 @slow_but_sure
-@given(wild(transactions=True), around)
-def test_histories_of_transactions(steps: list[Step], known: Around) -> None:
-    agreed(surrounded(steps, known))
+@example(two_answers())
+@given(wild(transactions=False))
+def test_histories_of_single_steps(story: Story) -> None:
+    agreed(story)
 
 
 @slow_but_sure
-@given(log_histories.runs)
-def test_logs_and_traces(run: log_histories.Run) -> None:
-    agreed(log_histories.tell(*run))
+@given(wild(transactions=True))
+def test_histories_of_transactions(story: Story) -> None:
+    agreed(story)
 
 
 @slow_but_sure
-@given(lives)
-def test_phases_faults_and_exits(life: Life) -> None:
-    agreed(tell(life))
+@given(log_histories.runs())
+def test_logs_and_traces(story: Story) -> None:
+    agreed(story)
 
 
 @slow_but_sure
-@given(silences)
-def test_majorities_that_stay_silent(silence: Silence) -> None:
-    agreed(silent(silence))
+@given(life_histories.lives())
+def test_phases_faults_and_exits(story: Story) -> None:
+    agreed(story)
 
 
 @slow_but_sure
-@given(changes)
-def test_leadership(told: list[Change]) -> None:
-    agreed(led(told))
+@given(life_histories.silences())
+def test_majorities_that_stay_silent(story: Story) -> None:
+    agreed(story)
+
+
+@slow_but_sure
+@given(life_histories.changes())
+def test_leadership(story: Story) -> None:
+    agreed(story)
 
 
 @slow_but_sure

@@ -42,6 +42,9 @@ EXCUSED = (
 )
 
 
+OF_ABSENCE = ("phantom", "misrouted", "poll-skip", "nonmonotonic-poll")
+
+
 @dataclass
 class Definitions:
     """All anomalies of one history that its clients could see."""
@@ -79,11 +82,7 @@ class Definitions:
             for name, count in one.counts():
                 found[name] += count
         found.update(self.components())
-        if not self.whole:
-            # These rest on something not being in the history.
-            for name in ("phantom", "misrouted", "poll-skip", "nonmonotonic-poll"):
-                del found[name]
-        return +found
+        return +self.without_absence(found)
 
     def excused(self) -> Counter[str]:
         """Count those that are allowed for reasons of their own, whatever the run promises."""
@@ -95,7 +94,11 @@ class Definitions:
             found.update(one.polls_excused())
             found["nonmonotonic-send"] += one.sends_of_processes(weak_only=True)
             found["realtime-order"] += one.realtime() - one.realtime(strong_only=True)
-        return +Counter({name: found[name] for name in EXCUSED})
+        return +self.without_absence(Counter({name: found[name] for name in EXCUSED}))
+
+    def without_absence(self, found: Counter[str]) -> Counter[str]:
+        """Return counts without those that rest on absence, if not every line could be read."""
+        return Counter({n: c for n, c in found.items() if self.whole or n not in OF_ABSENCE})
 
     def start_open(self, partition: str) -> bool:
         """Return whether records may have been deleted, and nothing says where the log began."""

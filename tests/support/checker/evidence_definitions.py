@@ -4,6 +4,9 @@ The facts are those of a `Story`. Missing evidence is reported by need and by pr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from harness.formats.history import LogRun
 from tests.support.checker.done import joined
 from tests.support.checker.story import Story
@@ -105,19 +108,29 @@ def traces_missing(s: Story, partition: str) -> bool:
 
 
 def watermarks_missing(s: Story, partition: str) -> bool:
-    """Return whether a replica stated a HW, or records were read, and no HW was traced."""
+    """Return whether a replica stated a HW, or records were read, and no HW was traced, or none as
+    high as an answer of the replica, or of any if the answer names none."""
     if "hw" not in s.run["capabilities"]:
         return False
-    told = {
-        node
+    highest = {
+        node: max(hws)
         for node, events in s.traces.items()
-        if any(e["event"] == "hw" and e.get("partition") == partition for e in events)
+        if (hws := [e["hw"] for e in events if is_of(e, "hw", partition)])
     }
     reads = [
         (op, read) for op in joined(s.history) for read in op.reads if read.partition == partition
     ]
+    answers = [(read.node, read.hw) for op, read in reads if op.outcome == "ok" and read.hw > 0]
+    replicas = {*s.run["partitions"][partition]}
     stated = {line.node for line in lines_of(s, partition) if line.count == 0 and line.hw > 0}
-    stated |= {read.node for op, read in reads if op.outcome == "ok" and read.hw > 0}
-    silent = (stated - told) & {*s.run["partitions"][partition]}
-    unheard = not told and any(read.records for _, read in reads)
-    return traces_missing(s, partition) or bool(silent) or unheard
+    stated |= {node for node, _ in answers}
+    silent = (stated - highest.keys()) & replicas
+    below = any(hw > highest[node] for node, hw in answers if node in highest.keys() & replicas)
+    if highest:
+        below |= any(hw > max(highest.values()) for node, hw in answers if not node)
+    unheard = not highest and any(read.records for _, read in reads)
+    return traces_missing(s, partition) or bool(silent) or below or unheard
+
+
+def is_of(event: Mapping[str, Any], name: str, partition: str) -> bool:
+    return event["event"] == name and event.get("partition") == partition
