@@ -100,7 +100,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """Return the bounds as one line of text for a person."""
         had = [
-            f"{times} {_WORDS[name][times != 1]}"
+            f"{name.replace('_', ' ')} {times}"
             for name, times in zip(BUDGETS, self.budget(), strict=True)
             if times
         ]
@@ -108,7 +108,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         bugs = f" with {', '.join(self.bugs)}" if self.bugs else ""
         return (
             f"{self.protocol}{bugs}: {nodes}, min_isr {self.min_isr}, flush {self.flush}; "
-            f"at most {', '.join(had) or 'nothing'}{', nodes left alone but at rest' * self.calm}"
+            f"at most: {', '.join(had) or 'nothing'}{', nodes left alone but at rest' * self.calm}"
         )
 
 
@@ -117,23 +117,6 @@ BUDGETS: Final = (
     *("losses", "doubles", "delays", "cuts", "fencings", "elections", "moves"),
 )
 """The kinds of actions that the bounds count, in the order in which they are tried."""
-_WORDS: Final = {
-    "records": ("record", "records"),
-    "retries": ("retry of a record", "retries of records"),
-    "reads": ("read", "reads"),
-    "kills": ("kill", "kills"),
-    "voter_kills": ("kill of a voter", "kills of voters"),
-    "power_cuts": ("power cut", "power cuts"),
-    "crashes": ("crash before sending", "crashes before sending"),
-    "restarts": ("restart", "restarts"),
-    "losses": ("lost message", "lost messages"),
-    "doubles": ("doubled message", "doubled messages"),
-    "delays": ("delayed message", "delayed messages"),
-    "cuts": ("cut between brokers", "cuts between brokers"),
-    "fencings": ("cut of a broker from the voters", "cuts of brokers from the voters"),
-    "elections": ("ordered election", "ordered elections"),
-    "moves": ("move of replicas", "moves of replicas"),
-}
 
 
 class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):

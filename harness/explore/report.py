@@ -28,6 +28,8 @@ _ENDED: Final = {
     "memory": "open at the memory bound",
     "stopped": "open: stopped",
 }
+_SHOWN: Final = {"kill": 2, "release": 1}
+"""How many words of such an action say something to a person."""
 
 
 def lines(result: Exploration, first: Counterexample | None) -> Iterator[str]:
@@ -53,7 +55,7 @@ def lines(result: Exploration, first: Counterexample | None) -> Iterator[str]:
 
 
 def sentences(bounds: Bounds, found: Counterexample) -> Iterator[str]:
-    """Yield the actions of a counterexample as sentences; forced steps in a row share one."""
+    """Yield the actions of a counterexample, a line each; forced steps in a row share one."""
     names = (*bounds.cluster().voter_names(), *bounds.cluster().broker_names())
     steps = 0
     for action in found.actions:
@@ -66,47 +68,8 @@ def sentences(bounds: Bounds, found: Counterexample) -> Iterator[str]:
         yield _words(names, action)
 
 
-def _words(names: tuple[str, ...], action: Any) -> str:
-    match action:
-        case ("send", at):
-            return f"a client sends a record to {names[at]}"
-        case ("again", at):
-            return f"the record is sent to {names[at]} again"
-        case ("send-crash", at):
-            return f"{names[at]} takes a record of a client, and ends before it has sent anything"
-        case ("read", at):
-            return f"a client reads from {names[at]}"
-        case ("kill", at, _):
-            return f"{names[at]} is killed"
-        case ("power-cut", at):
-            return f"the power of {names[at]} is cut"
-        case ("start", at):
-            return f"{names[at]} is started"
-        case ("crash", ("expire", at, waits)):
-            return (
-                f"{names[at]} waits no longer: {', '.join(waits)}; it ends before it has sent "
-                "anything"
-            )
-        case ("crash", _):
-            return "the node that makes the next step ends before it has sent anything"
-        case ("lose",):
-            return "the oldest message is lost"
-        case ("double",):
-            return "the oldest message is doubled, and one copy is late"
-        case ("delay",):
-            return "the oldest message is late"
-        case ("release", _):
-            return "a late message arrives"
-        case ("fence", at):
-            return f"{names[at]} is cut off from the voters"
-        case ("cut", (one, other)):
-            return f"{names[one]} and {names[other]} are cut off from each other"
-        case ("heal", (one, other)):
-            return f"{names[one]} and {names[other]} hear each other again"
-        case ("elect", _, first):
-            return f"an operator lets {first} lead"
-        case ("move", _):
-            return "an operator moves the replicas"
-        case ("expire", at, waits):
-            return f"{names[at]} waits no longer: {', '.join(waits)}"
-    raise AssertionError(action)
+def _words(names: tuple[str, ...], about: Any) -> str:
+    """Return an action as its kind and what it is about: `expire n2 fetch/log-0`."""
+    if not isinstance(about, tuple | list):
+        return names[about] if isinstance(about, int) else str(about)
+    return " ".join(_words(names, each) for each in about[: _SHOWN.get(about[0])])

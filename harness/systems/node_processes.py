@@ -217,7 +217,7 @@ class NodeProcesses(Generic[Running]):
         if running is None:
             return
         code = running.exit_code(self.stop_timeout_s)
-        if code is None and self.was_suspended():
+        if code is None and self.resume_suspended():
             code = running.exit_code(self.stop_timeout_s)
         if code is None:
             running.end_hung()
@@ -237,7 +237,7 @@ class NodeProcesses(Generic[Running]):
         ended = [node for node, each in self._running.items() if each.exit_code() is not None]
         return [self._bury(node, "itself") for node in ended]
 
-    def was_suspended(self) -> bool:
+    def resume_suspended(self) -> bool:
         """Resume each process below the harness that no fault has stopped, a problem of the run;
         return whether there is one, or was at an earlier call."""
         paused = [each for each in self._running.values() if each.paused]

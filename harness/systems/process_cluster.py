@@ -97,7 +97,7 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         return tuple(exit.node for exit in self.processes.unexpected)
 
     def resume_suspended(self) -> None:
-        self.processes.was_suspended()
+        self.processes.resume_suspended()
 
     def stop(self) -> None:
         for group in (self.brokers, self.voters):

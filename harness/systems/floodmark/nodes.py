@@ -311,5 +311,5 @@ class Nodes(NodeProcesses[_Running]):
 
     def _may_end(self, node: str, running: _Running, code: int, by: EndedBy) -> bool:
         if by == "stop" and code in (0, EXIT_HUNG):
-            return code == 0 or self.was_suspended()
+            return code == 0 or self.resume_suspended()
         return code == EXIT_STORAGE and self._is_ending(running)
