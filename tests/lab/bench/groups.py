@@ -17,7 +17,7 @@ from checker.evidence.facts import ENOUGH_SETTLED, Shape
 from checker.ingest import tables
 from node.formats.json_input import read_file
 from tests.lab.bench.anomaly_injection import InjectedAnomaly
-from tests.lab.bench.synthetic import I64, STRETCH_OPS, Made, Maker, SendRows, Size
+from tests.lab.bench.synthetic import I64, STRETCH_OPS, Made, Maker, PollRows, SendRows, Size
 from tests.lab.bench.synthetic_files import TableWriter
 
 _GROUP: Final = "group:g"
@@ -28,9 +28,8 @@ _UNSETTLED: Final = 20
 _PROMISE: Final = {"ack_wait_ms": 2_000, "redelivery_ms": 5_000, "counts": True}
 _WRONG: Final = {0: "acked-redelivered", 1: "not-redelivered", 2: "undelivered"}
 """What is wrong with one poll of a key."""
-_KINDS: Final = ("send", "poll", "ack", "join")
-_POLL, _ACK, _JOIN = 1, 2, 3
-_OUTCOMES: Final = ("ok", "info", "fail")
+_KINDS: Final = ("poll", "ack", "join")
+_POLL, _ACK, _JOIN = range(3)
 
 
 class Ops(NamedTuple):
@@ -58,7 +57,7 @@ class GroupMaker(Maker):
         where = folder / "tables/groups.parquet"
         self.writer._files["groups"] = pq.ParquetWriter(where, tables.SCHEMAS["groups"])
         self.writer._wrote |= {"groups": 0}
-        self.ops, self.group_ops, self.wrong = 0, 0, list[InjectedAnomaly]()
+        self.wrong = list[InjectedAnomaly]()
 
     def make(self) -> Made:
         """Write the tables and run.json into the folder."""
@@ -70,13 +69,13 @@ class GroupMaker(Maker):
         end_us = int(self._latest_us + _WAIT_US + _QUIET_US)
         drain = np.array([end_us, end_us + _QUIET_US])
         self._write(None, _events(drain, drain + _POLL_US, _POLL), keys, shared=True, final=True)
-        self.writer.close()
+        made = self.writer.close()
         self._about(end_us, end_us + 2 * _QUIET_US)
         about = read_file(self.folder / "run.json", dict[str, Any])
         about["promise"] = {"groups": _PROMISE}
         about["phases"] = {"start_us": 1}
         (self.folder / "run.json").write_bytes(msgspec.json.encode(about))
-        return Made(self.ops, self.sent, self.group_ops, 0, tuple(self.wrong))
+        return Made(made["ops"], made["sends"], made["polls"], 0, tuple(self.wrong))
 
     def _stretch(self, count: int) -> None:
         sends = self._sends(count)
@@ -146,37 +145,14 @@ class GroupMaker(Maker):
         final: bool = False,
     ) -> None:
         """Append one part. `shared`: every partition must know of these operations."""
-        sent = sends.t0 if sends else np.zeros(0, np.int64)
-        t0 = np.concatenate((sent, ops.t0))
-        order = np.argsort(t0, kind="stable")
+        none, before = np.zeros(0, np.int64), self.writer._next_op
+        t0 = np.concatenate((sends.t0 if sends else none, ops.t0))
         number = np.empty(len(t0), np.int64)
-        number[order] = self.ops + np.arange(len(t0))
-        if sends:
-            self.writer._sends(sends, number[: len(sent)])
-        kind = np.concatenate((np.zeros(len(sent), np.int64), ops.kind))
-        ended = np.concatenate((sends.t1 if sends else sent, ops.t1))
-        of_sends = sends.outcome if sends else sent
-        columns = {
-            "run": self.folder.name,
-            "op": number,
-            "invoke_us": t0,
-            "complete_us": ended,
-            "process": np.concatenate(
-                (sends.process if sends else sent, _process(number[len(sent) :]))
-            ),
-            "client": "c",
-            "f": (kind, _KINDS),
-            "outcome": (np.append(of_sends, np.zeros(len(ops.t0), np.int64)), _OUTCOMES),
-            "final": final,
-            "error": "",
-            "sent": (kind == 0).astype(np.int64),
-            "polled": np.zeros(len(t0), np.int64),
-            "second": (ended // 1_000_000).astype(np.int32),
-        }
-        self.writer._write("ops", len(t0), columns, order)
-        self._groups(sends, ops, number[len(sent) :], landed, shared=shared, final=final)
-        self.group_ops += len(ops.t0)
-        self.ops += len(t0)
+        number[np.argsort(t0, kind="stable")] = before + np.arange(len(t0))
+        number = number[len(t0) - len(ops.t0) :]
+        polls = PollRows(ops.t0, ops.t1, _process(number), none, none, none, none, none)
+        self.writer.write(sends, {0: polls}, final=final)
+        self._groups(sends, ops, number, landed, shared=shared, final=final)
 
     def _groups(
         self,
