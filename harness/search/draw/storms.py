@@ -14,6 +14,7 @@ from harness.search.worlds.changes import (
     BEYOND,
     CHANGE_KINDS,
     SHARE,
+    SHARE_WITH_MEMBERS,
     ChangeParts,
     cluster_for,
     draw_changes,
@@ -119,7 +120,8 @@ class StormGenerator:
         """Draw a storm with changes of the cluster, by a generator of its own; "" for none."""
         system, times = self._system, self._system.change_times
         rng = random.Random(f"storm search/changes/{self._seed}/{number}")
-        if not self._offered or (self._kinds and rng.random() >= SHARE):
+        share = SHARE_WITH_MEMBERS if system.has_members else SHARE
+        if not self._offered or (self._kinds and rng.random() >= share):
             return "", ()
         parts = ChangeParts(
             changes=self._offered,

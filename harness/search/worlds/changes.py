@@ -22,6 +22,8 @@ BEYOND: Final = ("downgrade", "return")
 """Changes that vendors do not support: a storm has them only if they are named."""
 SHARE: Final = 0.75
 """The share of storms with changes, for a system that offers some."""
+SHARE_WITH_MEMBERS: Final = 0.25
+"""The same if members consume, whose trouble begins with failovers too."""
 PARTITION: Final = "log-0"
 LEADER: Final = f"leader:{PARTITION}"
 FOLLOWER: Final = f"follower:{PARTITION}"
