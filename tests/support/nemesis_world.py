@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from nemesis.formats.fault_log import FaultLine
-from nemesis.formats.schedule import Cluster, Fault, Operation, Schedule, Workload
+from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.injector import Injector
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
@@ -27,6 +27,7 @@ from node.formats import trace
 from node.formats.errors import FloodmarkError
 
 CLIENTS = ("c1", "c2")
+COUNTS = ("dropped", "delayed", "duplicated", "stopped", "writes", "calls")
 
 
 class RecordingWorld(World):
@@ -159,19 +160,7 @@ class RecordingWorld(World):
 class Storm:
     """One schedule on a recording world, driven by virtual time."""
 
-    def __init__(
-        self,
-        *faults: Fault,
-        drawn: bool = False,
-        operations: tuple[Operation, ...] = (),
-        **cluster: Any,
-    ) -> None:
-        schedule = Schedule(
-            cluster=Cluster(**cluster),
-            faults=faults,
-            drawn=drawn,
-            workload=Workload(clients=0, consumers=0, operations=operations),
-        )
+    def __init__(self, schedule: Schedule) -> None:
         self.cluster = schedule.cluster
         self.recorded: Callable[[FaultLine], None] = lambda line: None
         self.world = RecordingWorld(schedule.cluster)
@@ -208,10 +197,17 @@ class Storm:
         if self.injector.observe(stamp | trace.event(name, partition, **fields)):
             self.injector.step(self.world.now_ms)
 
-    def told(self) -> list[str]:
-        """Return the record in short: "0 inject n1" is fault, action and nodes; then any detail."""
-        made = []
-        for line in self.lines:
-            text = f"{line['fault']} {line['action']} {','.join(line['nodes'])}".strip()
-            made.append(f"{text}: {line['detail']}" if line["detail"] else text)
-        return made
+    def record(self) -> list[str]:
+        """Return the record in short: "#0 inject n1" is fault, action and nodes."""
+        return [line_text(msgspec.convert(line, FaultLine)) for line in self.lines]
+
+
+def line_text(line: FaultLine) -> str:
+    """Return a line of the record: the fault, what was done, to whom, and what came of it."""
+    nodes = ",".join(line.nodes)
+    aim = f" on {line.on}" if line.on not in ("", nodes) else ""
+    text = f"#{line.fault} {line.action} {nodes}".strip() + aim
+    text += f": {line.detail}" if line.detail else ""
+    counts = {name: getattr(line, name) for name in COUNTS}
+    said = [f"{name} {of}" for name, of in counts.items() if of is not msgspec.UNSET]
+    return f"{text} ({', '.join(said)})" if said else text

@@ -406,6 +406,11 @@ class ClusterStage:
         """Give a dead node a disk with nothing on it."""
         self.world.sims[name].disk = SimDisk()
 
+    def lower(self, name: str, hw: int) -> None:
+        """Let a broker learn that less is committed than it knew."""
+        broker = self.world.nodes[name]
+        broker.replicas[P].set_hw(broker.ctx, hw)
+
     def put(self, name: str, key: str, value: str) -> None:
         """Put bytes in hexadecimal in the place of a small value on a disk."""
         self.world.disks[name]._synced.values[key] = bytes.fromhex(value)

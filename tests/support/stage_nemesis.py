@@ -16,7 +16,6 @@ import msgspec
 from harness.systems.floodmark.admin import request_of
 from harness.systems.floodmark.brokers import check_upgrades, promise_of
 from nemesis.faults import KINDS
-from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import parse
 from nemesis.links.rule import LinkRule
 from nemesis.targets import resolve
@@ -27,7 +26,7 @@ from node.formats.errors import UsageError
 from node.formats.event_text import Event
 from node.formats.trace import METADATA_PARTITION
 from reports.wording import asked, intent
-from tests.support.nemesis_world import CLIENTS, Storm
+from tests.support.nemesis_world import CLIENTS, Storm, line_text
 from tests.support.stage_events import parsed
 
 OPERATIONS: Final = ("send", "poll")
@@ -38,7 +37,6 @@ PROMISED: Final = {
     "committed_kept": "committed records",
     "disks_kept": "synced records",
 }
-COUNTS: Final = ("dropped", "delayed", "duplicated", "stopped", "writes", "calls")
 
 
 class NemesisStage:
@@ -75,14 +73,7 @@ class NemesisStage:
     @cached_property
     def storm(self) -> Storm:
         """The schedule in force; no fault can be added to it."""
-        schedule = parse(self._text(self._faults))
-        options = {f: getattr(schedule.cluster, f) for f in schedule.cluster.__struct_fields__}
-        storm = Storm(
-            *schedule.faults,
-            drawn=schedule.drawn,
-            operations=schedule.workload.operations,
-            **options,
-        )
+        storm = Storm(parse(self._text(self._faults)))
         storm.world.log = self._lines
         storm.recorded = lambda line: self._lines.append(line_text(line))
         return storm
@@ -262,17 +253,6 @@ def _said(value: Command | DiskFails) -> str:
 def _known(words: dict[str, tuple[str, ...]]) -> list[str]:
     found = [f"{name} {' '.join(of)}" for name, of in words.items() if any(of)]
     return ["; ".join(found)] if found else []
-
-
-def line_text(line: FaultLine) -> str:
-    """Return a line of the record: the fault, what was done, to whom, and what came of it."""
-    nodes = ",".join(line.nodes)
-    aim = f" on {line.on}" if line.on not in ("", nodes) else ""
-    text = f"#{line.fault} {line.action} {nodes}".strip() + aim
-    text += f": {line.detail}" if line.detail else ""
-    counts = {name: getattr(line, name) for name in COUNTS}
-    said = [f"{name} {of}" for name, of in counts.items() if of is not msgspec.UNSET]
-    return f"{text} ({', '.join(said)})" if said else text
 
 
 def partition_text(view: ClusterView, partition: str) -> str:

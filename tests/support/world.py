@@ -19,7 +19,6 @@ from harness.sim.node import SimNode
 from node.core import batch as batches
 from node.core.api import NodeConfig
 from node.core.broker import Broker
-from node.core.image import decode_records
 from node.core.protocol import protocol as protocol_of
 from node.formats.messages import (
     AdminResponse,
@@ -29,7 +28,7 @@ from node.formats.messages import (
     ProduceResponse,
 )
 from node.formats.timings import Timings
-from node.formats.trace import METADATA_PARTITION, TraceEvent
+from node.formats.trace import TraceEvent
 
 CLIENT = "c1"
 Message = tuple[str, str, AnyMessage, bytes | None]
@@ -248,10 +247,6 @@ class World:
         """Return the payload of each batch on a disk."""
         log = sorted(self.log(name, partition).items())
         return [batches.view(data).payload for _, (_, data) in log]
-
-    def metadata(self, name: str) -> list[Any]:
-        """Every record of a node's metadata log."""
-        return [r for p in self.payloads(name, METADATA_PARTITION) for r in decode_records(p)]
 
     def _seen(self, sim: SimNode, events: list[TraceEvent]) -> None:
         self.trace += events

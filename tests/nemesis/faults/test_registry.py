@@ -93,10 +93,10 @@ class TestNewFault:
         assert "flap" in {fault.what for fault in draw(Cluster(), Workload(), ["all"], 1)}
 
     def test_is_injected_and_healed(self) -> None:
-        storm = Storm(*self.schedule.faults)
+        storm = Storm(self.schedule)
         storm.run(99)
         assert storm.world.log == ["10 pause n1", "10 resume n1", "10 pause n1", "30 resume n1"]
-        assert storm.told() == ["0 inject n1: 2 times", "0 heal n1"]
+        assert storm.record() == ["#0 inject n1: 2 times", "#0 heal n1"]
 
     def test_is_shrunk(self) -> None:
         tried = [plainer.faults[0] for plainer in shrink_passes.plainer_faults(self.schedule)]
@@ -106,7 +106,7 @@ class TestNewFault:
     def test_is_drawn_on_a_page(self, tmp_path: Path) -> None:
         folder = made.storm(tmp_path / "store" / "flap" / "t")
         (folder / "schedule.json").write_bytes(self.schedule.to_json())
-        storm = Storm(*self.schedule.faults)
+        storm = Storm(self.schedule)
         storm.world.now_ms = made.ZERO_US // 1000
         storm.injector.step(10)
         storm.world.now_ms += 20
