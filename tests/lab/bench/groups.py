@@ -57,7 +57,7 @@ class GroupMaker(Maker):
         where = folder / "tables/groups.parquet"
         self.writer._files["groups"] = pq.ParquetWriter(where, tables.SCHEMAS["groups"])
         self.writer._wrote |= {"groups": 0}
-        self.wrong = list[InjectedAnomaly]()
+        self._parts, self.wrong = 0, list[InjectedAnomaly]()
 
     def make(self) -> Made:
         """Write the tables and run.json into the folder."""
@@ -135,6 +135,10 @@ class GroupMaker(Maker):
 
     # -- tables
 
+    def _process(self, number: I64) -> I64:
+        """Return the processes of operations of this part: that of one long before is free."""
+        return 10_000 + 1_000 * self._parts + number % 1_000
+
     def _write(
         self,
         sends: SendRows | None,
@@ -145,12 +149,13 @@ class GroupMaker(Maker):
         final: bool = False,
     ) -> None:
         """Append one part. `shared`: every partition must know of these operations."""
+        self._parts += 1
         none, before = np.zeros(0, np.int64), self.writer._next_op
         t0 = np.concatenate((sends.t0 if sends else none, ops.t0))
         number = np.empty(len(t0), np.int64)
         number[np.argsort(t0, kind="stable")] = before + np.arange(len(t0))
         number = number[len(t0) - len(ops.t0) :]
-        polls = PollRows(ops.t0, ops.t1, _process(number), none, none, none, none, none)
+        polls = PollRows(ops.t0, ops.t1, self._process(number), none, none, none, none, none)
         self.writer.write(sends, {0: polls}, final=final)
         self._groups(sends, ops, number, landed, shared=shared, final=final)
 
@@ -196,7 +201,7 @@ class GroupMaker(Maker):
             "op": number[row],
             "seq": 0 if step is None else step + 1,
             "partition": (partition, [*self.names, _GROUP]),
-            "process": _process(number[row]),
+            "process": self._process(number[row]),
             "client": "c",
             "f": (ops.kind[row], _KINDS),
             "outcome": "ok",
@@ -217,11 +222,6 @@ class GroupMaker(Maker):
             "pending": -1,
         }
         self.writer._write("groups", len(row), columns, np.argsort(number[row], kind="stable"))
-
-
-def _process(number: I64) -> I64:
-    """Return the process of an operation: that of one long before is free again."""
-    return 10_000 + number % 1_000
 
 
 def _events(t0: I64, t1: I64, kind: int) -> Ops:
