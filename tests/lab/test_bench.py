@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import re
+
 import pytest
 
+from tests.lab import bench
 from tests.lab.__main__ import main
 from tests.lab.bench.simulator import run_sim_bench
+from tests.support.paths import ROOT
 
 
 @pytest.mark.integration
@@ -30,3 +35,13 @@ def test_each_bench_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> No
     assert sum("from the last operation to the verdict" in line for line in lines) == 1
     assert sum("operations from lines" in line for line in lines) == 3
     assert [line.split()[0] for line in lines[-2:]] == ["storm", "search"]
+
+
+def test_the_workflow_gives_the_bench_options_that_it_has() -> None:
+    workflow = (ROOT / ".github/workflows/nightly.yml").read_text("utf-8")
+    commands = re.findall(r"^ +bench (.+)$", workflow, re.MULTILINE)
+    assert commands
+    for words in commands:
+        parser = argparse.ArgumentParser(exit_on_error=False)
+        bench.add_options(parser)
+        parser.parse_args(words.split())

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from checker.formats.verdict import Verdict
 from harness.formats.journal import Lost
 from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import SystemStorms, label_of
@@ -101,16 +100,6 @@ def test_a_night_that_goes_on_with_other_systems_credits_each_with_its_own_storm
 def plan_key(key: str) -> str:
     """Return the system that the key of a storm names."""
     return key.partition("/")[2].rpartition("/")[0]
-
-
-@pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.VALID, Verdict.NOT_EXERCISED])
-def test_only_a_canary_with_a_verdict_makes_a_night_red(verdict: Verdict, tmp_path: Path) -> None:
-    store = NightlyRuns(tmp_path / "store")
-    store.nightly(canary=verdict)
-    nightly = store.last
-    unknown = verdict is Verdict.UNKNOWN
-    assert any("canary did not fail" in line for line in nightly.red) is not unknown
-    assert ("no canary was judged" in nightly.uncovered) is unknown
 
 
 def version(number: str, runs: int, **buckets: int) -> SystemStorms:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from harness.formats.history import LogRun
@@ -215,11 +216,7 @@ class LogDefinitions:
                     at[offset].add(record)
         for offset, value, epoch in self.read:
             at[offset].add((value, epoch))
-        for offset, records in at.items():
-            # An unknown epoch contradicts nothing.
-            epochs = {epoch for _, epoch in records if epoch >= 0}
-            if len({value for value, _ in records}) > 1 or len(epochs) > 1:
-                found.add(offset)
+        found |= _contradicted(at)
         told = {e["batch_end"] for e in self.events["hw"] if e["hash"]}
         ends = self.committed_ends(self.replicas) | told
         return found | self.inside(ends, self.finished, committed=True)
@@ -234,12 +231,7 @@ class LogDefinitions:
             for offset, record in replica.records().items():
                 if offset < replica.head.hw or not committed:
                     at[offset].add(record)
-        return {
-            offset
-            for offset, records in at.items()
-            if len({value for value, _ in records}) > 1
-            or len({epoch for _, epoch in records if epoch >= 0}) > 1
-        }
+        return _contradicted(at)
 
     @staticmethod
     def committed_ends(logs: dict[str, Replica]) -> set[int]:
@@ -270,6 +262,16 @@ class LogDefinitions:
             reach = {end for end in ends if replica.head.offset < end <= limit}
             found |= reach - replica.ends()
         return found
+
+
+def _contradicted(at: Mapping[int, set[tuple[int, int]]]) -> set[int]:
+    """Return the offsets that have two values or two epochs; an unknown epoch contradicts none."""
+    return {
+        offset
+        for offset, records in at.items()
+        if len({value for value, _ in records}) > 1
+        or len({epoch for _, epoch in records if epoch >= 0}) > 1
+    }
 
 
 def _is_cache_of(head: Any, batches: list[Any], due: int) -> bool:
