@@ -33,7 +33,6 @@ def demo(request: DemoRequest, interrupts: Interrupts, progress: Progress, outpu
     output(f"1. A search for a schedule that breaks {FAULTY} (Kafka before KIP-101), without hints")
     wanted = SearchRequest(
         protocol=FAULTY,
-        engine="scenarios",
         budget_s=BUDGET_S,
         until_failure=True,
         jobs=request.jobs,

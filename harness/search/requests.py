@@ -24,7 +24,6 @@ from harness.formats.options import (
     SystemOfFolder,
     SystemSettings,
 )
-from harness.search.draw.mixture import Engine
 from node.formats.errors import UsageError
 
 SIMULATED: Final = {"about": "simulated worlds"}
@@ -63,15 +62,6 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
             "and system calls; power cuts too]."
         ),
     ] = ""
-    engine: Annotated[
-        Engine,
-        Meta(
-            description="What draws the schedules: scenarios written by hand, a grammar that "
-            "composes all kinds of faults and options, or both alternately, with variations and "
-            "failures that stay.",
-            extra=SIMULATED,
-        ),
-    ] = "mixed"
     disks: Annotated[
         str,
         Meta(

@@ -142,7 +142,6 @@ def subject_of(request: SearchRequest) -> Subject:
         protocol=protocols.protocol(request.protocol or "kafka").name,
         bugs=tuple(sorted({bugs.canonical(name) for name in request.bugs})),
         faults=disk_faults(request.faults) if request.faults else (),
-        engine=request.engine,
     )
 
 

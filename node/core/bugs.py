@@ -22,7 +22,7 @@ class KnownBug(NamedTuple):
     `protocol` is a protocol that takes the decision which the bug changes, `breaks` the property
     that the checker must find broken, `breaks_at` the rule that its first wrong step breaks (of
     `RULES` in checker/formats/story.py). A search for the bug also draws the kinds of `faults`, and
-    turns on the `dimensions` of schedules without which the bug cannot show. `rules` are the fields
+    has the `options` of the workload without which the bug cannot show. `rules` are the fields
     of `Protocol` that the bug replaces, if it is a rule of some protocol. `name` is that of its
     field in `Bugs`, with hyphens."""
 
@@ -33,7 +33,7 @@ class KnownBug(NamedTuple):
     summary: str
     seen_in: str
     faults: tuple[str, ...] = ()
-    dimensions: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     rules: Mapping[str, Any] = {}
     name: str = ""
 
@@ -189,18 +189,18 @@ class Bugs:
     ack_duplicate_early: Annotated[bool, KnownBug("I1", "kafka", "no-lost-acknowledged-write",
         "acknowledged-early",
         "a batch that the log has already is acknowledged before the original is committed",
-        "Redpanda #4366, rule left out", dimensions=("idempotent",))] = False
+        "Redpanda #4366, rule left out", options=("idempotent",))] = False
     keep_truncated_producers: Annotated[bool, KnownBug("I2", "quorum", "no-lost-acknowledged-write",
         "duplicate-not-in-log", "a truncation leaves what is known of producers as it was",
-        "KIP-98, rule left out", dimensions=("idempotent",))] = False
+        "KIP-98, rule left out", options=("idempotent",))] = False
     forget_producers: Annotated[bool, KnownBug("I3", "kip-279", "offsets-and-order",
         "appended-twice",
         "a process that starts does not read in its log what it should know of producers",
-        "KAFKA-5435 (before 0.11)", dimensions=("idempotent",))] = False
+        "KAFKA-5435 (before 0.11)", options=("idempotent",))] = False
     followers_forget_producers: Annotated[bool, KnownBug("I4", "kafka", "offsets-and-order",
         "appended-twice",
         "only the leader that appends a batch learns of its producer, followers do not",
-        "KIP-98, rule left out", dimensions=("idempotent",))] = False
+        "KIP-98, rule left out", options=("idempotent",))] = False
     # -- quorum: votes and majorities
     count_old_terms: Annotated[bool, KnownBug("R1", "quorum", "no-lost-acknowledged-write",
         "commit-of-old-term",
@@ -257,40 +257,40 @@ class Bugs:
     # -- groups: what a coordinator keeps, tells and refuses
     ack_commit_at_append: Annotated[bool, KnownBug("B1", "kafka", OWNERSHIP, "",
         "a commit is answered when it is appended, not when it is committed",
-        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+        "nobody; a rule of the coordinator, left out", options=("members",))] = False
     answer_by_any_hw: Annotated[bool, KnownBug("B2", "kafka", OWNERSHIP, "",
         "a deposed coordinator answers what waits when a high watermark passes it, cut or not",
-        "KAFKA-20634", dimensions=("groups",))] = False
+        "KAFKA-20634", options=("members",))] = False
     keep_state_over_leadership: Annotated[bool, KnownBug("B3", "kafka", OWNERSHIP, "",
         "a coordinator goes on with its state of an earlier leader epoch when it leads again",
-        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+        "nobody; a rule of the coordinator, left out", options=("members",))] = False
     load_to_hw: Annotated[bool, KnownBug("B4", "kafka", OWNERSHIP, "",
         "a new coordinator replays its log to its high watermark, not to the log end",
-        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+        "nobody; a rule of the coordinator, left out", options=("members",))] = False
     serve_while_loading: Annotated[bool, KnownBug("B5", "kafka", OWNERSHIP, "",
         "a fetch of positions during the replay is answered that there are none",
-        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+        "nobody; a rule of the coordinator, left out", options=("members",))] = False
     no_commit_fence: Annotated[bool, KnownBug("B6", "kafka", OWNERSHIP, "",
         "a commit is accepted whatever the member and its epoch",
-        "KIP-1251, rule left out", dimensions=("groups",))] = False
+        "KIP-1251, rule left out", options=("members",))] = False
     interval_without_lower_bound: Annotated[bool, KnownBug("B7", "kafka", OWNERSHIP, "",
         "a member may commit at any epoch up to its own, whoever owns the partition",
-        "KIP-1251, half", dimensions=("groups",))] = False
+        "KIP-1251, half", options=("members",))] = False
     forget_partition_owner: Annotated[bool, KnownBug("B8", "kafka", OWNERSHIP, "",
         "a partition that is given back before it was revoked counts as owned by nobody",
-        "KAFKA-16147", dimensions=("groups",))] = False
+        "KAFKA-16147", options=("members",))] = False
     epoch_not_logged: Annotated[bool, KnownBug("B9", "kafka", OWNERSHIP, "",
         "a new epoch and target of a group are kept in memory, and not appended",
-        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+        "nobody; a rule of the coordinator, left out", options=("members",))] = False
     expire_live_positions: Annotated[bool, KnownBug("B10", "kafka", OWNERSHIP, "",
         "with a member the positions of its partitions expire, though its group lives on",
-        "Redpanda CORE-16998", dimensions=("groups",))] = False
+        "Redpanda CORE-16998", options=("members",))] = False
     late_group_tombstone: Annotated[bool, KnownBug("B11", "kafka", OWNERSHIP, "",
         "what empties a group is appended only after the next member has joined",
-        "nobody; a rule of the coordinator, left out", dimensions=("groups",))] = False
+        "nobody; a rule of the coordinator, left out", options=("members",))] = False
     apply_before_append_order: Annotated[bool, KnownBug("B12", "kafka", OWNERSHIP, "",
         "commits of one turn are applied in the order of requests, and appended in reverse",
-        "Redpanda CORE-17000", dimensions=("groups",))] = False
+        "Redpanda CORE-17000", options=("members",))] = False
 # fmt: on
 
 

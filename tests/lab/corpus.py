@@ -1,4 +1,4 @@
-"""The corpus of the mixed search: of many drawn schedules, those that do what few others do.
+"""The corpus of a search: of many drawn schedules, those that do what few others do.
 
 Each schedule is run, without a bug. What it does are pairs: of events that follow on one another at
 one node, and of an event and a fault by kind, role and phase. The corpus has the schedules with the
@@ -8,7 +8,6 @@ store, and a row that is there is not made again."""
 from __future__ import annotations
 
 import argparse
-import itertools
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,13 +17,11 @@ from typing import Final
 import msgspec
 
 from harness.search.draw import corpus
-from harness.search.draw.mixture import CORPUS_SEED, Engine
+from harness.search.draw.mixture import Mixture
 from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
-from harness.search.worlds.simulated import SimulatedSubject
 
 FILE: Final = Path(corpus.__file__)
 PROTOCOLS: Final = ("kafka", "kip-279", "quorum")
-_ENGINES: Final[tuple[Engine, ...]] = ("scenarios", "grammar")
 _SAYS: Final = ("event", "role", "reason", "error", "state")
 """The fields of an event by which it is told from others."""
 RARE: Final = 0.03
@@ -36,15 +33,14 @@ _TIMES: Final = 2
 class Done(msgspec.Struct, frozen=True):
     """A drawn schedule, and the pairs of its run."""
 
-    engine: Engine
     number: int
     pairs: list[str]
 
 
-def run_of(protocol: str, engine: Engine, number: int) -> Done:
+def run_of(protocol: str, number: int) -> Done:
     """Run a schedule of the corpus seed and return its pairs."""
-    schedule = SimulatedSubject(protocol=protocol, engine=engine).draw(CORPUS_SEED, number)
-    return Done(engine, number, sorted(_pairs(run_simulated(schedule, stop_at="never"))))
+    schedule = Mixture(protocol).of_corpus(number)
+    return Done(number, sorted(_pairs(run_simulated(schedule, stop_at="never"))))
 
 
 def _pairs(outcome: ScheduleOutcome) -> set[str]:
@@ -76,8 +72,8 @@ def chosen(rows: Sequence[Done], most: int) -> list[Done]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the experiment."""
-    parser.add_argument("--draws", type=int, default=300, help="schedules of each generator")
-    parser.add_argument("--most", type=int, default=20, help="schedules of each to keep")
+    parser.add_argument("--draws", type=int, default=300, help="schedules of each protocol")
+    parser.add_argument("--most", type=int, default=40, help="schedules of each to keep")
     parser.add_argument("--store", type=Path, default=Path("store/corpus"))
 
 
@@ -87,12 +83,10 @@ def run(given: argparse.Namespace) -> int:
     lines: list[str] = []
     for protocol in PROTOCOLS:
         rows = list(_rows(protocol, given.draws, given.store / f"{protocol}.jsonl"))
-        for engine in _ENGINES:
-            best = chosen([row for row in rows if row.engine == engine], given.most)
-            numbers = sorted(row.number for row in best)
-            head = f"{protocol} {engine} "
-            text, width = " ".join(map(str, numbers)), 78 + len(head)
-            lines += textwrap.wrap(text, width, initial_indent=head, subsequent_indent=head)
+        numbers = sorted(row.number for row in chosen(rows, given.most))
+        head = f"{protocol} "
+        text, width = " ".join(map(str, numbers)), 78 + len(head)
+        lines += textwrap.wrap(text, width, initial_indent=head, subsequent_indent=head)
     head, _, _ = FILE.read_text("utf-8").partition('"""\\\n')
     FILE.write_text(head + '"""\\\n' + "\n".join(lines) + '\n"""\n', "utf-8")
     return 0
@@ -101,10 +95,10 @@ def run(given: argparse.Namespace) -> int:
 def _rows(protocol: str, draws: int, file: Path) -> Iterator[Done]:
     decoder = msgspec.json.Decoder(Done)
     lines = file.read_bytes().splitlines() if file.exists() else []
-    known = {(row.engine, row.number): row for row in map(decoder.decode, lines)}
+    known = {row.number: row for row in map(decoder.decode, lines)}
     with file.open("ab") as kept:
-        for number, engine in itertools.product(range(draws), _ENGINES):
-            if (engine, number) not in known:
-                known[engine, number] = run_of(protocol, engine, number)
-                kept.write(msgspec.json.encode(known[engine, number]) + b"\n")
+        for number in range(draws):
+            if number not in known:
+                known[number] = run_of(protocol, number)
+                kept.write(msgspec.json.encode(known[number]) + b"\n")
     yield from known.values()

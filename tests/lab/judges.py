@@ -16,8 +16,7 @@ import msgspec
 
 from checker.formats.anomalies import CATALOGUE, LIVENESS
 from checker.formats.verdict import Verdict
-from harness.search.draw.choice_source import RandomChoices
-from harness.search.draw.generator import draw_schedule
+from harness.search.grammar.phrases import compose
 from harness.sim.run import SimResult, batched_collections, simulate
 from node.core.bugs import canonical
 from tests.lab.outside_judge.judge import judge_trace
@@ -49,8 +48,7 @@ KNOWN: Final = "broken for ours only, in what the model does not state"
 
 def judged_twice(bugs: tuple[str, ...], seed: int, number: int) -> tuple[str, list[str]]:
     """Return what both judges say of a drawn schedule, and the sentences of both."""
-    choices = RandomChoices(random.Random(f"two/{seed}/{number}"))
-    schedule = draw_schedule(choices, PROTOCOL, bugs)
+    schedule = compose(random.Random(f"two/{seed}/{number}"), PROTOCOL, bugs)
     run = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
     promise = msgspec.to_builtins(run.info.promise)
     if why_not := why_not_judged(schedule.cluster.protocol, promise):

@@ -21,7 +21,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 FILE: Final = Path(__file__).with_name("small_bugs.toml")
 CLASSES: Final = ("safety", "liveness")
-Engine = Literal["mixed", "scenarios", "grammar"]
 
 
 class SmallBug(NamedTuple):
@@ -124,15 +123,14 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     others: int = 0
     schedule: bytes = b""
-    engine: Engine = "mixed"
 
 
-def search(bug: SmallBug, seed: int, seconds: float, engine: Engine) -> Searched:
+def search(bug: SmallBug, seed: int, seconds: float) -> Searched:
     """Search until a find or the end of the time, each part in a process that has the bug."""
     from harness.search.worlds.outcome import run_simulated
     from nemesis.formats.schedule import parse
 
-    state = Searched(code=bug.code, seed=seed, schedules=0, seconds=0.0, engine=engine)
+    state = Searched(code=bug.code, seed=seed, schedules=0, seconds=0.0)
     while True:
         order = msgspec.json.encode((bug.code, seconds, state))
         made = subprocess.run(
@@ -159,7 +157,7 @@ def _search_here(bug: SmallBug, seconds: float, before: Searched) -> Searched:
     from harness.search.worlds.simulated import SimulatedSubject
     from harness.search.worlds.subject import RunFolders
 
-    subject = SimulatedSubject(protocol=bug.protocol, engine=before.engine)
+    subject = SimulatedSubject(protocol=bug.protocol)
     began_s = time.process_time() - before.seconds
     number = before.schedules
     found: Drawn | None = None
@@ -186,7 +184,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="*", default=[], help="codes of bugs")
     parser.add_argument("--kinds", nargs="*", default=["safety"], choices=CLASSES)
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
-    parser.add_argument("--engine", choices=get_args(Engine), default="mixed")
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time of a search")
     parser.add_argument("--store", type=Path, default=Path("store/small-bugs"))
     parser.add_argument("--least", type=float, default=0.0, help="percent found, or exit code 1")
@@ -203,9 +200,9 @@ def run(given: argparse.Namespace) -> int:
     given.store.mkdir(parents=True, exist_ok=True)
     rows = []
     for seed, bug in itertools.product(given.seeds, bugs):
-        file = given.store / f"{bug.code}-{seed}-{given.engine}.json".lower()
+        file = given.store / f"{bug.code}-{seed}.json".lower()
         if not file.exists():
-            file.write_bytes(msgspec.json.encode(search(bug, seed, given.seconds, given.engine)))
+            file.write_bytes(msgspec.json.encode(search(bug, seed, given.seconds)))
         row = msgspec.json.decode(file.read_bytes(), type=Searched)
         rows.append(row)
         what = f"{row.breaks}: {row.sentence}" if row.breaks else "open"

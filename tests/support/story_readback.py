@@ -17,8 +17,7 @@ from typing import Any, Final
 from checker.formats.story import Span, Story, StoryStep
 from checker.story import story
 from harness.formats.history import show_value
-from harness.search.draw.choice_source import RandomChoices
-from harness.search.draw.generator import draw_schedule
+from harness.search.grammar.phrases import compose
 from harness.search.worlds.outcome import failure_of
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import KINDS
@@ -513,8 +512,8 @@ def stories(seed: int) -> Iterator[tuple[str, SimResult, Story]]:
     while True:
         bug = rng.choice(OFTEN)
         name, number = bug.name, rng.randrange(1 << 40)
-        choose = RandomChoices(random.Random(number))
-        schedule = draw_schedule(choose, bug.protocol, (name,), bug.faults, bug.dimensions)
+        rng = random.Random(number)
+        schedule = compose(rng, bug.protocol, (name,), bug.faults, bug.options)
         run = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
         if (failure := failure_of(run)) is not None and story.subject(run.checked) is not None:
             yield f"{bug.code} {number}", run, failure.story()

@@ -20,8 +20,8 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A known bug to search for, a promise that a faulty protocol breaks, or a protocol that keeps
     every promise. `code` is short and unique. `source` is where the bug was seen. `breaks` is the
     property that must be violated, "" for none. `bug` is "" if the protocol itself is faulty.
-    `faults` are kinds of disk faults that schedules may have besides the usual ones, `dimensions`
-    are late dimensions of the generator that are on in all schedules."""
+    `faults` are kinds of disk faults that schedules may have besides the usual ones, `options` are
+    options of the workload that all schedules have."""
 
     code: str
     name: str
@@ -30,7 +30,7 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     breaks: str = ""
     bug: str = ""
     faults: tuple[str, ...] = ()
-    dimensions: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def bugs(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def search_targets() -> Iterator[SearchTarget]:
             protocol=target.protocol,
             breaks=target.breaks,
             faults=target.faults,
-            dimensions=target.dimensions,
+            options=target.options,
         )
     for protocol in protocols.REGISTRY.values():
         for number, broken in enumerate(broken_by(protocol), start=1):

@@ -1,1 +1,1 @@
-"""The drawing of schedules for both worlds: scenarios, situations, dimensions, storms."""
+"""The drawing of schedules for both worlds: a grammar, variations of a corpus, storms."""

@@ -1,87 +1,78 @@
-"""The generators of schedules for the simulated world, each by itself or mixed. Pure.
+"""The generator of schedules for the simulated world. Pure.
 
-A mixed search alternates between scenarios and the grammar, since each finds what the other does
-not. A quarter of its schedules are variations of a corpus: schedules that few others are like."""
+Most schedules are composed by the grammar. A quarter are variations of a corpus: schedules that few
+others are like. In one of twenty a minority of the nodes fails for good."""
 
 from __future__ import annotations
 
 import functools
 import random
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from harness.search.draw import staying
-from harness.search.draw.choice_source import RandomChoices
 from harness.search.draw.corpus import CORPUS
-from harness.search.draw.generator import GENERATOR_VERSION
-from harness.search.draw.generator import draw_schedule as draw_scenarios
 from harness.search.draw.variation import vary
-from harness.search.grammar.phrases import GRAMMAR_VERSION
-from harness.search.grammar.phrases import draw_schedule as compose
+from harness.search.grammar.phrases import compose
 from harness.systems.floodmark.system import SYSTEM
+from nemesis.faults.messages import for_protocol
 from nemesis.formats.schedule import Schedule
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-Engine = Literal["mixed", "scenarios", "grammar"]
-"""The generator that draws the schedules of a simulated search."""
-MIXTURE_VERSION: Final = 3001
-"""The version of the mixture; under another one a seed draws another schedule."""
+GENERATOR_VERSION: Final = 4034
+"""The version of the generator; under another one a seed draws another schedule."""
 CORPUS_SEED: Final = 1000
 """The seed whose schedules the numbers in the corpus name."""
-_TURNS: Final = ("scenarios", "varied", "scenarios", "grammar") * 5
-_STAYS: Final = 7
-"""The place among the turns that failures that stay have."""
+_VARIED: Final = 4
+"""One schedule in so many is a variation of the corpus."""
+_STAYING: Final = 20
+"""One schedule in so many has failures that stay."""
 
 
 class Mixture(NamedTuple):
     """The schedules of one protocol with `bugs` on. They may have disk faults of the kinds
-    `faults`."""
+    `faults`, and have the options of the workload in `always`."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
 
-    def draw(self, engine: Engine, seed: int, number: int) -> Schedule:
+    def draw(self, seed: int, number: int) -> Schedule:
         """Draw the schedule of this number, independently of all others."""
         rng = random.Random(f"search/{seed}/{number}")
-        if engine != "mixed":
-            return self._plain(engine, rng)
-        turn = number % len(_TURNS)
-        if turn == _STAYS:
-            return self._staying(rng)
-        return self._varied(rng) if _TURNS[turn] == "varied" else self._plain(_TURNS[turn], rng)
+        if number % _STAYING == _STAYING // 2:
+            drawn = self._staying(rng)
+        elif number % _VARIED == 1:
+            drawn = self._varied(rng)
+        else:
+            drawn = compose(rng, *self)
+        faults = tuple(for_protocol(fault, self.protocol) for fault in drawn.faults)
+        return msgspec.structs.replace(drawn, faults=faults)
 
-    def _plain(self, engine: str, rng: random.Random) -> Schedule:
-        if engine == "grammar":
-            return compose(rng, *self)
-        return draw_scenarios(RandomChoices(rng), *self)
+    def of_corpus(self, number: int) -> Schedule:
+        """Return the schedule that a number in the corpus names."""
+        return compose(random.Random(f"search/{CORPUS_SEED}/{number}"), *self)
 
     def _varied(self, rng: random.Random) -> Schedule:
         """Vary a schedule of the corpus, with faults and options of another drawn one."""
-        engine, number = rng.choice(corpus(self.protocol))
-        base = self._plain(engine, random.Random(f"search/{CORPUS_SEED}/{number}"))
-        return vary(rng, base, self._plain(rng.choice(_TURNS), rng))
+        base = self.of_corpus(rng.choice(corpus(self.protocol)))
+        return vary(rng, base, compose(rng, *self))
 
     def _staying(self, rng: random.Random) -> Schedule:
-        drawn = self._plain("scenarios", rng)
+        drawn = compose(rng, *self)
         cluster = staying.fit(rng, drawn.cluster)
         fitting = msgspec.structs.replace(drawn, cluster=cluster)
         return staying.stays(rng, fitting, SYSTEM.limits(cluster).recovery_ms)
 
 
-def version_of(engine: Engine) -> int:
-    """Return the version of a generator, which all search results name."""
-    alone = {"scenarios": GENERATOR_VERSION, "grammar": GRAMMAR_VERSION}
-    return alone.get(engine, MIXTURE_VERSION + GENERATOR_VERSION + GRAMMAR_VERSION)
-
-
 @functools.cache
-def corpus(protocol: str) -> tuple[tuple[str, int], ...]:
-    """Return the schedules of the corpus for a protocol, by generator and number; those of a
-    protocol that elects alike if it has none of its own."""
+def corpus(protocol: str) -> tuple[int, ...]:
+    """Return the numbers of the corpus for a protocol; those of a protocol that elects alike if it
+    has none of its own."""
     rows = [line.split() for line in CORPUS.splitlines() if line]
     votes = protocol_of(protocol).leader_by is LeaderBy.VOTES
     name = protocol if any(row[0] == protocol for row in rows) else "quorum" if votes else "kafka"
-    return tuple((row[1], int(one)) for row in rows if row[0] == name for one in row[2:])
+    return tuple(int(one) for row in rows if row[0] == name for one in row[1:])

@@ -74,6 +74,8 @@ class Composition:
         self.cast = tuple(self._role() for _ in range(self.choose.rng.choice((1, 2, 2, 3))))
         if workload.idempotent:  # lost answers and late requests let it send again
             self.cast += ("clients",)
+        if workload.members:
+            self.cast += (f"c{workload.clients + self.choose.rng.randint(1, workload.members)}",)
 
     def who(self) -> str:
         """Draw a target: the focus of a phrase, mostly one of the cast, sometimes any role."""
@@ -221,7 +223,7 @@ class Composition:
             on = self.broker(but=self.leads) if self.leads else self.former
         spot = Spot(
             dice=self.dice,
-            on=self.broker() if on == "clients" and not kind.on_links else on,
+            on=self.broker() if _is_client(on) and not kind.on_links else on,
             other=self._other(on),
             partition=self.partition,
             for_ms=self.lasts("down" if Consequence.RESTART in kind.consequences else "factor"),
@@ -257,3 +259,7 @@ def later(fault: Fault, delay_ms: int) -> dict[str, Any]:
     if fault.after is None:
         return {"at_ms": min((fault.at_ms or 0) + delay_ms, LAST_MS)}
     return {"after": replace(fault.after, delay_ms=fault.after.delay_ms + delay_ms)}
+
+
+def _is_client(target: str) -> bool:
+    return target[0] == "c" and target != "controller"

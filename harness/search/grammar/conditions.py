@@ -10,19 +10,59 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.search.draw.generator import TIMING_PROFILES
 from harness.search.grammar.weights import Choices
 from nemesis.faults.kind import KINDS, Requirement
-from nemesis.formats.schedule import Cluster, Workload
+from nemesis.formats.schedule import Cluster, Timings, Workload
 from node.core.protocol import protocol as protocol_of
 
+TIMINGS: Final = Timings(
+    heartbeat_ms=80,
+    session_ms=250,
+    lag_ms=200,
+    fetch_wait_ms=80,
+    fetch_timeout_ms=120,
+    retry_ms=20,
+    election_min_ms=170,
+    election_max_ms=260,
+    hw_checkpoint_ms=100,
+    idle_wait_ms=60,
+    leader_timeout_ms=250,
+)
+"""Each timeout is about a tenth of a storm's: three virtual seconds hold many elections."""
+TIMING_PROFILES: Final = (
+    TIMINGS,
+    # A lagging follower stays in the in-sync set until the next election.
+    replace(TIMINGS, lag_ms=2000),
+    # Leaders change before a follower is found to lag.
+    replace(TIMINGS, heartbeat_ms=50, session_ms=110, lag_ms=1000, leader_timeout_ms=120),
+    # The in-sync set changes before a broker is found to be dead.
+    replace(TIMINGS, session_ms=600, lag_ms=120),
+    # Candidates stand at the same time, and the high watermark is seldom written down.
+    replace(TIMINGS, election_min_ms=170, election_max_ms=185, hw_checkpoint_ms=2000),
+)
+"""Changes of the timeouts, which decide what a cluster notices first."""
 _NEEDED_PERCENT: Final = 70
 
 
-def draw_cluster(
+def draw_conditions(
+    choose: Choices,
+    protocol: str,
+    bugs: tuple[str, ...],
+    kinds: Collection[str],
+    always: Collection[str] = (),
+) -> tuple[Cluster, Workload]:
+    """Draw a cluster of `protocol` in which the faults `kinds` can have an effect, and work of its
+    clients that its brokers take, with the options in `always`."""
+    while True:
+        cluster = _cluster(choose, protocol, bugs, kinds)
+        workload = _workload(choose, always)
+        if not list(workload.problems(cluster)):
+            return cluster, workload
+
+
+def _cluster(
     choose: Choices, protocol: str, bugs: tuple[str, ...], kinds: Collection[str]
 ) -> Cluster:
-    """Draw a cluster of `protocol` in which the faults `kinds` can have an effect."""
     needs = {need for kind in kinds for need in KINDS[kind].needs if choose.chance(_NEEDED_PERCENT)}
     factor = choose.number("replication_factor")
     brokers = max(factor, choose.number("brokers"))
@@ -51,24 +91,21 @@ def draw_cluster(
     return replace(cluster, fetch_max_bytes=int(most)) if most else cluster
 
 
-def draw_workload(choose: Choices, cluster: Cluster) -> Workload:
-    """Draw the work of the clients, such that the brokers of the cluster take it."""
-    seed = choose.rng.randrange(1 << 16)
-    while True:
-        batch, most = choose.number("batch"), choose.number("batch_most")
-        workload = Workload(
-            seed=seed,
-            clients=choose.number("clients"),
-            consumers=choose.number("consumers"),
-            rate=float(choose.of("rate")),
-            batch=min(batch, most or batch),
-            batch_most=most,
-            spread="zipf" if choose.of("spread") == "zipf" else "even",
-            payload_bytes=16,
-            acks={-1: -1, 0: 0, 1: 1}[choose.number("acks")],  # type: ignore[arg-type]
-            in_flight=choose.number("in_flight"),
-            idempotent=bool(choose.of("idempotent")),
-            timeout_ms=choose.number("timeout_ms"),
-        )
-        if not list(workload.problems(cluster)):
-            return workload
+def _workload(choose: Choices, always: Collection[str]) -> Workload:
+    members = int(choose.of("members", *(["0"] if "members" in always else [])))
+    batch, most = choose.number("batch"), choose.number("batch_most")
+    return Workload(
+        seed=choose.rng.randrange(1 << 16),
+        clients=choose.number("clients"),
+        consumers=choose.number("consumers"),
+        rate=float(choose.of("rate")),
+        batch=min(batch, most or batch),
+        batch_most=most,
+        spread="zipf" if choose.of("spread") == "zipf" else "even",
+        payload_bytes=16,
+        acks={-1: -1, 0: 0, 1: 1}[choose.number("acks")],  # type: ignore[arg-type]
+        in_flight=choose.number("in_flight"),
+        idempotent=bool(choose.of("idempotent", *([""] if "idempotent" in always else []))),
+        members=members,
+        timeout_ms=choose.number("timeout_ms of members" if members else "timeout_ms"),
+    )

@@ -17,17 +17,18 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from harness.search.grammar.composition import Composition
-from harness.search.grammar.conditions import draw_cluster, draw_workload
+from harness.search.grammar.conditions import draw_conditions
 from harness.search.grammar.weights import Choices
 from nemesis.faults import KINDS, FaultKind, Link, Release
 from nemesis.faults.dice import Dice
 from nemesis.formats.schedule import Schedule, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
+from node.formats.trace import GROUPS_PARTITION
 
-GRAMMAR_VERSION: Final = 1011
-"""The version of the grammar; under another one a seed draws another schedule."""
 MOST_PHRASES: Final = 9
+_GOES_ON_PERCENT: Final = 82
+"""How often a further phrase follows."""
 _DEEPEST: Final = 2
 _LEADER_PERCENT: Final = 60
 """How often it is the leader that fails again and again."""
@@ -35,6 +36,8 @@ _AGAIN_PERCENT: Final = 20
 """How often something else follows before the first one ends."""
 _REFUSED_PERCENT: Final = 5
 """How often replicas that vote are asked for what only a controller can do."""
+_GROUPS_PERCENT: Final = 70
+"""How often faults are about the partition of groups, if there are members."""
 _DOWN: Final = ("kill", "stop", "power-cut")
 
 Phrase = Callable[[Composition, int], None]
@@ -145,35 +148,39 @@ def simulated_kinds(*, by_controller: bool) -> list[str]:
     ]
 
 
-def draw_schedule(
-    rng: random.Random, protocol: str, bugs: tuple[str, ...] = (), faults: tuple[str, ...] = ()
+def compose(
+    rng: random.Random,
+    protocol: str,
+    bugs: tuple[str, ...] = (),
+    faults: tuple[str, ...] = (),
+    always: tuple[str, ...] = (),
 ) -> Schedule:
     """Draw one schedule for `protocol` with `bugs` turned on. It may have faults of the kinds
-    `faults`."""
+    `faults`, and has the options of the workload in `always`."""
     choose = Choices(rng)
     votes = protocol_of(protocol).leader_by is LeaderBy.VOTES
     possible = simulated_kinds(by_controller=not votes or choose.chance(_REFUSED_PERCENT))
     kinds = choose.some("kind", possible, choose.number("kinds"))
     kinds = tuple(dict.fromkeys((*kinds, *faults)))
-    cluster = draw_cluster(choose, protocol, bugs, kinds)
-    workload = draw_workload(choose, cluster)
+    cluster, workload = draw_conditions(choose, protocol, bugs, kinds, always)
     if workload.idempotent:
         kinds = tuple(dict.fromkeys((*kinds, "link")))
     names = list(cluster.broker_names())
     if choose.chance(30):
         rng.shuffle(names)
+    of_groups = workload.members > 0 and choose.chance(_GROUPS_PERCENT)
     drawing = Composition(
         choose=choose,
         cluster=cluster,
         dice=Dice(cluster, workload, rng),
         kinds=kinds,
-        partition=rng.choice(cluster.partition_names()),
+        partition=GROUPS_PARTITION if of_groups else rng.choice(cluster.partition_names()),
         brokers=tuple(names),
         votes=votes,
     )
     drawing.bind(workload)
     for number in range(MOST_PHRASES):
-        if drawing.full or (number and not choose.chance(82)):
+        if drawing.full or (number and not choose.chance(_GOES_ON_PERCENT)):
             break
         phrase(drawing, 0)
     return Schedule(
@@ -182,6 +189,6 @@ def draw_schedule(
 
 
 def _lasting(drawing: Composition, workload: Workload) -> Workload:
-    """Return the workload, as long as the faults need."""
-    tail_ms = drawing.choose.rng.choice((300, 500, 800))
+    """Return the workload, as long as the faults need; a member needs some time to take part."""
+    tail_ms = drawing.choose.rng.choice((300, 500, 800)) * (2 if workload.members else 1)
     return replace(workload, duration_ms=min(3500, drawing.now_ms + tail_ms))

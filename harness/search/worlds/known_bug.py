@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterator
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
 from harness.search.catalogue.known_bugs import SearchTarget
-from harness.search.draw.choice_source import RandomChoices
-from harness.search.draw.generator import draw_schedule
-from harness.search.draw.mixture import Engine
+from harness.search.draw.mixture import Mixture
 from harness.search.worlds.endings import judge_with_endings
 from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.search.worlds.simulated import SimulatedSubject, only_seen
@@ -27,7 +24,6 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
     such searches draw the same schedules, except for what the target adds."""
 
     target: SearchTarget
-    engine: Engine = "scenarios"
     chunk: int = CHUNK
     shrinks: ClassVar[Shrinks] = SimulatedSubject.shrinks._replace(tries=1_000)
 
@@ -41,9 +37,8 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
         return self.target.code
 
     def draw(self, seed: int, number: int) -> Schedule:
-        # The text of the seed is older than the names here; another one draws other schedules.
-        choose = RandomChoices(random.Random(f"museum/{seed}/{number}"))
-        return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.target.dimensions)
+        always = self.target.options
+        return Mixture(self.protocol, self.bugs, self.faults, always).draw(seed, number)
 
     def runs(
         self, seed: int, number: int, known: Collection[str], at: RunFolders

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from harness.formats.finding import EXPLANATION, REAL, Finding, RunCounts
 from harness.search.catalogue.known_bugs import correct_protocols
 from harness.search.deadline import Stop
-from harness.search.draw.mixture import Engine, Mixture, version_of
+from harness.search.draw.mixture import GENERATOR_VERSION, Mixture
 from harness.search.findings import in_words
 from harness.search.search_jobs import AnySearchJob
 from harness.search.shrink.explain import explain, write
@@ -24,7 +24,6 @@ from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.search.worlds.subject import Drawn, RunFolders, Shrinks
 from nemesis.faults import KINDS, aliases
 from nemesis.faults.disks import DISK_GROUP
-from nemesis.faults.messages import for_protocol
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError
 from node.formats.files import write_whole
@@ -45,16 +44,11 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     bugs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     chunk: int = 50
-    engine: Engine = "mixed"
+    generator: ClassVar[int] = GENERATOR_VERSION
     most_runs: ClassVar[int] = 1
     shrinks: ClassVar[Shrinks] = Shrinks(
         passes=SIMULATED_PASSES, tries=SHRINK_TRIES, save_every_s=1.0
     )
-
-    @property
-    def generator(self) -> int:
-        """The version of the engine; under another one a seed draws another schedule."""
-        return version_of(self.engine)
 
     @property
     def name(self) -> str:
@@ -72,10 +66,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
 
     def draw(self, seed: int, number: int) -> Schedule:
         """Draw the schedule of this number, independently of all others."""
-        mixture = Mixture(self.protocol, self.bugs, self.faults)
-        drawn = mixture.draw(self.engine, seed, number)
-        faults = tuple(for_protocol(fault, self.protocol) for fault in drawn.faults)
-        return replace(drawn, faults=faults)
+        return Mixture(self.protocol, self.bugs, self.faults).draw(seed, number)
 
     def runs(
         self, seed: int, number: int, known: Collection[str], at: RunFolders

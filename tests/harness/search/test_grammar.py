@@ -1,11 +1,11 @@
-"""The grammar, and a mixed search, draw every fault on every role, and every pair of options that a
+"""The grammar, and a search, draw every fault on every role, and every pair of options that a
 broker takes."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any, Final
 
@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.search.draw.generator import TIMING_PROFILES
-from harness.search.draw.mixture import Engine, Mixture
-from harness.search.grammar.phrases import draw_schedule
+from harness.search.draw.mixture import Mixture
+from harness.search.grammar.conditions import TIMING_PROFILES
+from harness.search.grammar.phrases import compose
 from harness.search.grammar.weights import WEIGHTS
 from nemesis.faults import KINDS
 from nemesis.formats.schedule import Cluster, Schedule, Workload, check
@@ -28,7 +28,7 @@ CLUSTER: Final = (
 )
 WORKLOAD: Final = (
     *("clients", "consumers", "rate", "batch", "batch_most", "spread", "acks"),
-    *("in_flight", "idempotent", "timeout_ms"),
+    *("in_flight", "idempotent", "members", "timeout_ms"),
 )
 ROLES: Final = ("leader", "follower", "broker", "controller", "voters")
 SIMULATED: Final = {name: kind for name, kind in KINDS.items() if kind.simulated}
@@ -37,15 +37,22 @@ REFUSED: Final = {
     ("brokers", "min_isr"): "each replica is on a broker of its own",
     ("replication_factor", "min_isr"): "no more replicas can be in sync than there are",
     ("retention_records", "idempotent"): "brokers know batches by their log",
+    ("retention_records", "members"): "the log of their groups is kept",
     ("acks", "idempotent"): "a lost batch leaves a gap in the sequence",
 }
 """The pairs of options of which some values are refused, and why."""
 Option = tuple[str, object]
+Draws = Callable[[int], Iterator[Schedule]]
 
 
-def drawn(count: int, engine: Engine = "grammar") -> Iterator[Schedule]:
-    """Yield schedules for the protocol of Kafka."""
-    return (Mixture("kafka").draw(engine, 0, number) for number in range(count))
+def composed(count: int) -> Iterator[Schedule]:
+    """Yield schedules of the grammar for the protocol of Kafka."""
+    return (Mixture("kafka").of_corpus(number) for number in range(count))
+
+
+def searched(count: int) -> Iterator[Schedule]:
+    """Yield schedules of a search for the protocol of Kafka."""
+    return (Mixture("kafka").draw(0, number) for number in range(count))
 
 
 def value_of(name: str, text: str) -> object:
@@ -99,14 +106,14 @@ def targets(schedules: Iterator[Schedule]) -> Counter[tuple[str, str]]:
 
 @given(st.integers(), st.sampled_from(["kafka", "quorum", "kip-279", "liftbridge"]))
 def test_each_drawn_schedule_is_valid_and_follows_from_its_seed(seed: int, protocol: str) -> None:
-    schedule = draw_schedule(random.Random(seed), protocol)
+    schedule = compose(random.Random(seed), protocol)
     check(schedule)
     assert len(schedule.faults) >= 1
-    assert schedule == draw_schedule(random.Random(seed), protocol)
+    assert schedule == compose(random.Random(seed), protocol)
 
 
 def test_every_fault_of_the_registry_is_drawn_without_a_line_in_the_grammar() -> None:
-    met = targets(drawn(1500))
+    met = targets(composed(1500))
     assert {what for what, _ in met} == set(SIMULATED)
     assert met["link", "clients"]
     assert met["link", "metadata"]
@@ -115,17 +122,17 @@ def test_every_fault_of_the_registry_is_drawn_without_a_line_in_the_grammar() ->
 
 
 def test_every_option_of_the_table_is_drawn() -> None:
-    met = {option for schedule in drawn(1500) for option in options_of(schedule)}
+    met = {option for schedule in composed(1500) for option in options_of(schedule)}
     for name in (*CLUSTER, *WORKLOAD):
         wanted = {(name, value_of(name, text)) for text in WEIGHTS[name]}
         assert {option for option in met if option[0] == name} == wanted
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("engine", ["grammar", "mixed"])
-def test_no_pair_of_options_is_excluded_but_by_the_broker(engine: Engine) -> None:
+@pytest.mark.parametrize("drawn", [composed, searched])
+def test_no_pair_of_options_is_excluded_but_by_the_broker(drawn: Draws) -> None:
     met: set[frozenset[Option]] = set()
-    for schedule in drawn(10_000, engine):
+    for schedule in drawn(10_000):
         met.update(map(frozenset, combinations(sorted(options_of(schedule), key=str), 2)))
     never = [pair for pair in pairs_of_options() if frozenset(pair) not in met]
     assert not [pair for pair in never if not refused(*pair)]
@@ -143,9 +150,9 @@ def test_each_pair_of_options_that_is_refused_has_a_reason() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("engine", ["grammar", "mixed"])
-def test_every_fault_hits_every_role(engine: Engine) -> None:
-    met = targets(drawn(10_000, engine))
+@pytest.mark.parametrize("drawn", [composed, searched])
+def test_every_fault_hits_every_role(drawn: Draws) -> None:
+    met = targets(drawn(10_000))
     never = [
         (what, role)
         for what, kind in SIMULATED.items()

@@ -20,8 +20,7 @@ RUNS = """
 import random
 from harness.sim import compiled
 from harness.search.worlds.outcome import run_simulated
-from harness.search.draw.choice_source import RandomChoices
-from harness.search.draw.generator import draw_schedule
+from harness.search.grammar.phrases import compose
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Poll, Schedule, Send, Workload
 from node.core.bugs import KNOWN_BUGS
@@ -31,7 +30,7 @@ subjects = [(name, ()) for name in REGISTRY]
 subjects += [(each.protocol, (each.name,)) for each in KNOWN_BUGS]
 for number, (protocol, bugs) in enumerate(subjects):
     rng = random.Random(f"compiled/{number}")
-    schedule = draw_schedule(RandomChoices(rng), protocol, bugs)
+    schedule = compose(rng, protocol, bugs)
     result = simulate(schedule, seed=number, stop_at="visible")
     print(protocol, *bugs, result.digest, result.events, result.sentence)
     print(run_simulated(schedule).bucket)

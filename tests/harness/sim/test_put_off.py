@@ -8,8 +8,7 @@ from copy import copy
 import pytest
 
 from harness.explore.snapshot import canonical, restore, snapshot
-from harness.search.draw.choice_source import RandomChoices
-from harness.search.draw.generator import draw_schedule
+from harness.search.grammar.phrases import compose
 from harness.sim.disk import SimDisk
 from harness.sim.run import simulate
 from node.core.api import Tick
@@ -44,7 +43,7 @@ def test_a_tick_that_is_put_off_would_have_done_nothing(
 
     monkeypatch.setattr(Broker, "put_off", checked)
     for number in range(5):
-        schedule = draw_schedule(RandomChoices(random.Random(f"put-off/{number}")), protocol)
+        schedule = compose(random.Random(f"put-off/{number}"), protocol)
         simulate(schedule, seed=number)
     assert left_out > 20, "a run in which no tick is left out proves nothing"
     assert stepped > 20

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from harness.search.draw.generator import TIMINGS
+from harness.search.grammar.conditions import TIMINGS
 from harness.sim.run import RUNS_PER_COLLECTION, batched_collections, simulate
 from tests.support.sim_schedules import plan
 

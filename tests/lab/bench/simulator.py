@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from harness.cli.common import print_table
-from harness.search.draw.choice_source import RandomChoices
-from harness.search.draw.generator import draw_schedule
+from harness.search.grammar.phrases import compose
 from harness.search.worlds.outcome import run_simulated
 from harness.sim import compiled
 from harness.sim.run import batched_collections, simulate
@@ -66,7 +65,7 @@ def _storm(seed: int) -> _Run:
 def _experiment(seed: int) -> _Run:
     """Try one schedule of a search."""
     rng = random.Random(f"bench/{seed}")
-    outcome = run_simulated(draw_schedule(RandomChoices(rng), PROTOCOL))
+    outcome = run_simulated(compose(rng, PROTOCOL))
     verdict = "unknown" if outcome.problem else "invalid" if outcome.failed else "valid"
     return _Run(verdict, outcome.virtual_us, outcome.events, 0)
 

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from harness.search.draw.choice_source import RandomChoices
-from harness.search.draw.generator import draw_schedule
+from harness.search.grammar.phrases import compose
 from harness.sim.run import simulate
 from nemesis.faults import PowerCut
 from node.core import protocol as protocols
@@ -36,7 +35,6 @@ def test_a_leader_that_lost_its_tail_leads_on_in_its_epoch(
 
 @pytest.mark.parametrize("protocol", CLEAN_ONLY)
 def test_a_search_asks_no_more_than_is_promised(protocol: str) -> None:
-    sources = [RandomChoices(random.Random(seed)) for seed in range(60)]
-    drawn = [draw_schedule(choose, protocol).cluster for choose in sources]
+    drawn = [compose(random.Random(seed), protocol).cluster for seed in range(60)]
     assert {cluster.flush for cluster in drawn} == {"sync"}
     assert not any(cluster.unclean_election for cluster in drawn)

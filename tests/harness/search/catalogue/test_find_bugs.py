@@ -16,7 +16,7 @@ from harness.search import findings
 from harness.search.catalogue import catalogue, known_bugs, table
 from harness.search.catalogue.entries import entries
 from harness.search.catalogue.known_bugs import SearchTarget
-from harness.search.draw.generator import GENERATOR_VERSION
+from harness.search.draw.mixture import GENERATOR_VERSION
 from harness.search.jobs import EndedJob
 from harness.search.requests import BugSearchRequest
 from harness.search.search_jobs import FinishJob, SearchJob

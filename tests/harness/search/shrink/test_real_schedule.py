@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.search.draw.generator import TIMINGS
+from harness.search.grammar.conditions import TIMINGS
 from harness.search.shrink import real_schedule
 from harness.search.shrink.real_schedule import Conditions, Evaluation, jittered
 from harness.search.shrink.to_script import one_client_per_send, to_script

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.search.draw.choice_source import RandomChoices
-from harness.search.draw.generator import draw_schedule
+from harness.search.grammar.phrases import compose
 from harness.search.shrink import passes as shrink_passes
 from harness.search.shrink.passes import SHORTEST_MS, keeping, without_each_fault
 from harness.search.shrink.shrinker import (
@@ -28,7 +27,7 @@ from nemesis.formats.schedule import After, Cluster, Poll, Schedule, Send, Workl
 
 
 def drawn(number: int) -> Schedule:
-    return draw_schedule(RandomChoices(random.Random(number)), "kafka")
+    return compose(random.Random(number), "kafka")
 
 
 def kills_and_drops(schedule: Schedule) -> bool:

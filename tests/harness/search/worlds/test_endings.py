@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.search.draw.generator import TIMINGS
+from harness.search.grammar.conditions import TIMINGS
 from harness.search.worlds.endings import judge_with_endings
 from harness.search.worlds.outcome import run_simulated
 from harness.sim.run import simulate

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.search.draw.generator import TIMINGS
+from harness.search.grammar.conditions import TIMINGS
 from harness.search.worlds.outcome import run_simulated
 from nemesis.faults import Cut, Kill, PowerCut
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
