@@ -23,7 +23,7 @@ from node.formats.errors import FloodmarkError
 FAULTY: Final = "high-watermark"
 REPAIRED: Final = "kip-101"
 BUDGET_S: Final = 120.0
-"""Far more time than the search needs: 3 schedules, some 10 s of one core."""
+"""Far more time than the search needs: a few schedules, some 15 s of one core."""
 
 
 def demo(request: DemoRequest, interrupts: Interrupts, progress: Progress, output: Tell) -> bool:
