@@ -64,6 +64,9 @@ PROPERTY_OF: Final = {
     "votes-for-complete-log": AGREEMENT,
     "groups-as-in-log": OWNERSHIP,
     "one-owner": OWNERSHIP,
+    "sends-as-specified": AGREEMENT,
+    "takes-as-specified": AGREEMENT,
+    "state-as-specified": AGREEMENT,
 }
 """The property of the catalogue that each invariant belongs to."""
 
@@ -82,6 +85,9 @@ INTERNAL_INVARIANTS: Final = frozenset(
         "producers-as-in-log",
         "producers-in-order",
         "quorum-superset",
+        "sends-as-specified",
+        "state-as-specified",
+        "takes-as-specified",
         "traced-is-synced",
         "valid-isr-and-elr",
         "votes-for-complete-log",

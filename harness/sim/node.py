@@ -19,7 +19,7 @@ from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import Envelope, Network
 from node.core.api import Deliver, Event, NodeConfig, Outgoing, Shutdown
 from node.core.broker import Broker
-from node.core.turn import Turn, TurnStep, carry_out, take
+from node.core.turn import Core, Turn, TurnStep, carry_out, take
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import TraceEvent, damaged_event
 from node.runtime.breakpoints import HOST_CLOCK, Armed, Breakpoint, break_event
@@ -79,6 +79,7 @@ class SimNode:
         self._jitter_rng = random.Random(f"{seed}/{name}/boot")
         self._latency = latency
         self._is_slow = latency.turn_us[1] > 0
+        self.watch: Callable[[Broker], Core] | None = None
         self._seen = seen
         self._ended = ended
         self._inbox: list[Envelope] = []
@@ -270,7 +271,8 @@ class SimNode:
         assert core is not None
         if self._clock is not HOST_CLOCK:
             now_us = self._clock.read(now_us)
-        return take(core, now_us, events, deadline_us=self._deadline_us, first=first)
+        stepped = core if self.watch is None else self.watch(core)
+        return take(stepped, now_us, events, deadline_us=self._deadline_us, first=first)
 
     def _stamp(self) -> TraceEvent:
         now_us = self._queue.now_us

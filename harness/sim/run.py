@@ -35,6 +35,7 @@ from harness.sim.network import AffectedMessage
 from harness.sim.node import SimNode
 from harness.sim.producer_invariant import ProducerInvariant
 from harness.sim.state_invariant import StateInvariant
+from harness.sim.step_invariant import StepInvariant
 from harness.systems.floodmark.system import SYSTEM
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.message_log import MessageLine
@@ -220,6 +221,9 @@ class SimRun:
     ) -> list[Callable[[str, list[TraceEvent]], None]]:
         """Return the observers of each turn's trace, as one function."""
         found: list[Callable[[str, list[TraceEvent]], None]] = [checker.turn]
+        watch = StepInvariant(checker).watch
+        for node in self.cluster.nodes.values():
+            node.watch = watch
         if checker.disks_kept:
             found.insert(0, StateInvariant(self._core, self._disk, checker).turn)
             found.append(MajorityInvariant(self._core, checker).turn)

@@ -218,8 +218,9 @@ def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> 
     )
     if log.damage is not None:
         trace_damage(ctx, partition, log.damage)
-    hw = max(log.start, min(_saved_hw(ctx, partition), log.leo))
-    r = Replica(partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=hw)
+    saved = _saved_hw(ctx, partition)
+    hw = max(log.start, min(saved, log.leo))
+    r = Replica(partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=saved)
     if not bugs.forget_producers:
         r.producers.rebuild(log.produced())
     return r

@@ -1,0 +1,234 @@
+"""What a message may say, given the state of its sender when the step has ended.
+
+Each rule takes a step, a message that it sends, and its receiver, and yields a sentence for each
+field that is not as docs/protocols.md says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from harness.sim.adoption_rules import end_of
+from harness.sim.step import Step
+from node.core import batch as batches
+from node.core.protocol import Commit, Truncation
+from node.core.replica import Replica
+from node.formats.messages import (
+    HW_ONLY,
+    UNDEFINED,
+    AlterPartition,
+    AppendEntries,
+    BeginQuorumEpoch,
+    EpochEndRequest,
+    EpochEndResponse,
+    FetchRequest,
+    FetchResponse,
+    ReplicaLogInfo,
+    ReportLeader,
+    VoteRequest,
+    VoteResponse,
+)
+from node.formats.trace import PROPOSED
+from node.formats.wire import split_fetch_body
+
+Rule = Callable[[Step, Replica, Any, bytes], Iterator[str]]
+
+
+def _differs(name: str, said: object, expected: object) -> Iterator[str]:
+    if said != expected:
+        yield f"said {name} {said}, and has {expected}"
+
+
+def _wrong(r: Replica, offset: int, data: bytes) -> str:
+    """Return what is wrong with the records that a message has from `offset` on, "" if nothing."""
+    end, chain = r.log.hash_at(offset)
+    found = batches.split(data) if data else ()
+    last = bytes.fromhex(chain) if chain else batches.EMPTY_CHAIN
+    for one in found:
+        last = batches.chain(last, one)
+        if one.base_offset != end or r.log.hash_at(one.end) != (one.end, last.hex()):
+            return f"sent a batch at {one.base_offset} that its log does not have there"
+        end = one.end
+    return ""
+
+
+def fetch_response(s: Step, r: Replica, m: FetchResponse, body: bytes) -> Iterator[str]:
+    """Check an answer to a fetch: the records of the log from that offset on, and no others."""
+    epoch, hw, data = split_fetch_body(body)
+    if m.error or r.log.damage is not None:
+        if data:
+            yield "sent records with an error"
+        return
+    yield from _differs("leader epoch", epoch, r.leader_epoch)
+    yield from _differs("log start", m.log_start, r.log.start)
+    if hw > r.hw or (s.before is not None and s.before.r is r and hw < s.before.hw):
+        yield f"said high watermark {hw}, and has {r.hw}"
+    if wrong := _wrong(r, m.offset, data):
+        yield wrong
+    if m.diverging is not None and data:
+        yield "sent records of a log that diverges"
+
+
+def epoch_end_response(s: Step, r: Replica, m: EpochEndResponse, body: bytes) -> Iterator[str]:
+    """Check an answer to the question where an epoch ends ("Kafka's earlier protocols")."""
+    if r.role != "leader":
+        if not m.error:
+            yield "answered where an epoch ends, and does not lead"
+        return
+    p, entries, asked = r.protocol, r.log.cache.entries(), m.asked
+    fenced = p.fences_by_epoch and m.request_epoch != r.leader_epoch
+    if bool(m.error) != fenced:
+        yield f"answered a question of epoch {m.request_epoch} with {m.error or 'no error'}"
+    if m.error or fenced:
+        return
+    known = bool(entries) and entries[0][0] <= asked <= entries[-1][0]
+    epoch, end = end_of(entries, asked, r.leo)
+    expected = (UNDEFINED, UNDEFINED)
+    if m.version == HW_ONLY:
+        expected = (UNDEFINED, r.hw)
+    elif p.truncation is Truncation.OWN_HW:
+        pass
+    elif p.truncation is Truncation.EPOCH_OFFSET:
+        above = [start for each, start in entries if each > asked]
+        expected = (UNDEFINED, above[0] if above else r.leo)
+    elif m.version == 0:
+        above = [start for each, start in entries if each > asked]
+        expected = (UNDEFINED, (above[0] if above else r.leo) if known else UNDEFINED)
+    elif known or p.truncation is Truncation.EPOCH_END_V1_LOWEST:
+        expected = (epoch, end)
+    yield from _differs(f"end of epoch {asked}", (m.epoch, m.end_offset), expected)
+
+
+def fetch_request(s: Step, r: Replica, m: FetchRequest, body: bytes) -> Iterator[str]:
+    """Check a fetch, which states the end of the follower's log."""
+    last = r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1
+    said = m.offset, m.last_epoch, m.leader_epoch, m.broker_epoch, m.observer
+    has = r.leo, last, r.leader_epoch, s.core.ctx.broker_epoch, r.observer
+    yield from _differs("log end, last epoch, leader epoch, broker epoch", said, has)
+
+
+def epoch_end_request(s: Step, r: Replica, m: EpochEndRequest, body: bytes) -> Iterator[str]:
+    """Check a question where an epoch ends."""
+    asks = m.epoch, m.leader_epoch
+    yield from _differs("epoch, leader epoch", asks, (r.fetching.asking, r.leader_epoch))
+
+
+def append_entries(s: Step, r: Replica, m: AppendEntries, body: bytes) -> Iterator[str]:
+    """Check records that a leader pushes ("quorum-push")."""
+    if r.role != "leader" or m.leader_epoch != r.leader_epoch:
+        yield f"pushed records of term {m.leader_epoch}, and does not lead it"
+        return
+    if m.hw > r.hw:
+        yield f"pushed high watermark {m.hw}, and has {r.hw}"
+    if m.offset >= r.log.start:
+        yield from _differs(f"epoch before {m.offset}", m.last_epoch, r.log.epoch_before(m.offset))
+        if wrong := _wrong(r, m.offset, body):
+            yield wrong
+
+
+def vote_request(s: Step, r: Replica, m: VoteRequest, body: bytes) -> Iterator[str]:
+    """Check a request for a vote: the end of the candidate's log, and its term."""
+    said = m.term, m.last_epoch, m.last_offset
+    has = r.leader_epoch + m.pre, r.log.last_epoch, r.leo
+    yield from _differs("term and log end", said, has)
+    quorum = s.core.quorums[r.partition]
+    if not quorum.is_voter or (not m.pre and quorum.voted_for != s.node):
+        yield f"asked for votes in term {m.term}, in which it may not stand"
+
+
+def vote_response(s: Step, r: Replica, m: VoteResponse, body: bytes) -> Iterator[str]:
+    """Check the answer to a request for a vote."""
+    yield from _differs("term", m.term, r.leader_epoch)
+    given = any(event["event"] == "vote" for event in s.effects.trace)
+    yield from _differs("that it votes", m.granted, given)
+
+
+def begin_epoch(s: Step, r: Replica, m: BeginQuorumEpoch, body: bytes) -> Iterator[str]:
+    """Check an announcement of a leader."""
+    leads = r.leader_epoch if r.role == "leader" else -1
+    yield from _differs("that it leads term", m.term, leads)
+
+
+def report_leader(s: Step, r: Replica, m: ReportLeader, body: bytes) -> Iterator[str]:
+    """Check a report about a leader ("liftbridge")."""
+    said = m.leader, m.leader_epoch, m.partition_epoch
+    yield from _differs("leader and epochs", said, (r.leader, r.leader_epoch, r.partition_epoch))
+
+
+def log_info(s: Step, r: Replica, m: ReplicaLogInfo, body: bytes) -> Iterator[str]:
+    """Check the statement of a log end ("Elections, recovery, reassignment, shutdown")."""
+    said = m.broker_epoch, m.last_epoch, m.end_offset
+    has = s.core.ctx.broker_epoch, r.log.last_epoch, r.leo
+    yield from _differs("broker epoch and log end", said, has)
+    if r.role == "leader" or r.log.damage is not None or m.partition_epoch > r.partition_epoch:
+        yield f"stated the end of its log, which may change, as {r.role}"
+
+
+def alter_partition(s: Step, r: Replica, m: AlterPartition, body: bytes) -> Iterator[str]:
+    """Check the proposal of an ISR: its epochs; and, when it is made, its members ("Maximal
+    ISR")."""
+    ctx, b = s.core.ctx, s.before
+    said = m.broker_epoch, m.leader_epoch, m.partition_epoch
+    has = ctx.broker_epoch, r.leader_epoch, r.partition_epoch
+    yield from _differs("broker epoch, leader epoch, partition epoch", said, has)
+    if not s.traced(PROPOSED):
+        return
+    if b is not None and b.pending is not None and b.pending.request is not m:
+        yield "proposed an ISR while another proposal was not answered"
+    names = [name for name, _ in m.isr]
+    for name, epoch in m.isr:
+        peer = r.peers.get(name)
+        if name in r.isr or name == s.node:
+            continue
+        late_us = ctx.now_us - peer.last_caught_up_us if peer is not None else ctx.lag_us + 1
+        hw = r.hw if b is None else min(b.hw, r.hw)
+        if (
+            peer is None
+            or late_us > ctx.lag_us
+            or peer.leo < max(hw, r.leso)
+            or name not in r.replicas
+            or epoch != ctx.image.broker_epoch(name)
+            or not ctx.image.is_active(name)
+        ):
+            yield f"proposed {name} for the ISR, against the rules of expansion"
+    for name in r.isr:
+        peer = r.peers.get(name)
+        if name in names:
+            continue
+        caught_up_us = r.led_since_us if peer is None else peer.last_caught_up_us
+        if name == s.node or ctx.now_us - caught_up_us <= ctx.lag_us:
+            yield f"proposed an ISR without {name}, which does not lag"
+
+
+RULES: Final[dict[type, Rule]] = {
+    AlterPartition: alter_partition,
+    AppendEntries: append_entries,
+    BeginQuorumEpoch: begin_epoch,
+    EpochEndRequest: epoch_end_request,
+    EpochEndResponse: epoch_end_response,
+    FetchRequest: fetch_request,
+    FetchResponse: fetch_response,
+    ReplicaLogInfo: log_info,
+    ReportLeader: report_leader,
+    VoteRequest: vote_request,
+    VoteResponse: vote_response,
+}
+
+
+# -- state at the end of each step
+
+
+def high_watermark(r: Replica) -> int | None:
+    """Return the offset up to which a leader may count records as committed; None if it may not
+    move ("High watermark"; Raft, section 5.4.2)."""
+    p = r.protocol
+    ends = {name: peer.leo for name, peer in r.peers.items()} | {r.leader: r.leo}
+    if p.commit is Commit.ISR:
+        size_counts = p.elr or p.below_min_isr.name == "WAIT"
+        if (size_counts and len(r.isr) < r.min_isr) or not set(r.maximal_isr) <= set(ends):
+            return None
+        return min((ends[name] for name in r.maximal_isr), default=None)
+    least = len(r.replicas) + (not p.half_is_enough)
+    known = [ends.get(name, 0) for name in r.replicas]
+    end = max((e for e in known if 2 * sum(other >= e for other in known) >= least), default=0)
+    return min(end, r.leo) if end > r.leso or p.counts_old_terms else None

@@ -1,0 +1,147 @@
+"""One step of a broker, as an invariant sees it: the state before, the event, what followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from node.core import batch as batches
+from node.core.api import Deliver, Effects, Event
+from node.core.broker import Broker
+from node.core.producers import Written
+from node.core.quorum import Quorum
+from node.core.replica import PendingAlter, Replica
+from node.formats.messages import AppendEntries, EpochEndResponse, FetchResponse, ProduceRequest
+from node.formats.trace import METADATA_PARTITION
+
+Entries = list[tuple[int, int]]
+"""Leader epochs of a log, each with its start offset."""
+_MAY_CUT = (AppendEntries, EpochEndResponse, FetchResponse)
+
+
+class Before(NamedTuple):
+    """The state of a replica before a step. `peer` is (log end, broker epoch) of the sender as the
+    leader counts it. `hashes` are the ends of batches and the prefix hashes there, from where a
+    message of the leader may cut the log."""
+
+    role: str
+    leader: str
+    epoch: int
+    start: int
+    leo: int
+    hw: int
+    chain: bytes
+    last_epoch: int
+    asking: int | None
+    pending: PendingAlter | None
+    peer: tuple[int, int] | None
+    entries: Entries
+    hashes: dict[int, str]
+    at: tuple[int, str]
+    serving: bool
+    voted_for: str
+    known: tuple[Written, ...]
+    r: Replica
+
+    def floor(self, target: int) -> int:
+        """Return where a log ends that was cut at `target`: whole batches stay."""
+        if target < self.start:
+            return 0
+        return max((end for end in self.hashes if end <= target), default=self.start)
+
+
+@dataclass(slots=True)
+class Step:
+    """A step of `core`; `message`, `source` and `body` are those of a delivery. `r` is the replica
+    that the message names, None if there is none; `before` is its state then."""
+
+    core: Broker
+    event: Event
+    r: Replica | None
+    before: Before | None
+    effects: Effects
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+        return self.core.ctx.node
+
+    @property
+    def message(self) -> Any:
+        """The message that was delivered, None if there was none."""
+        return self.event.message if isinstance(self.event, Deliver) else None
+
+    @property
+    def source(self) -> str:
+        """The sender of the message."""
+        return self.event.source if isinstance(self.event, Deliver) else ""
+
+    @property
+    def body(self) -> bytes:
+        """The body of the message."""
+        return (self.event.body or b"") if isinstance(self.event, Deliver) else b""
+
+    @property
+    def quorum(self) -> Quorum | None:
+        """The election state of the replica, None if a controller elects its leader."""
+        return None if self.r is None else self.core.quorums.get(self.r.partition)
+
+    def sent(self, kind: type, to: str) -> Iterator[Any]:
+        """Yield the messages of a kind that the step sends to a node or client."""
+        for out in self.effects.messages:
+            if out.to == to and type(out.message) is kind:
+                yield out.message
+
+    def traced(self, name: str) -> bool:
+        """Return whether the step traced an event of that name."""
+        return any(event["event"] == name for event in self.effects.trace)
+
+
+def replica_of(core: Broker, partition: str) -> Replica | None:
+    """Return a node's replica of a partition, None if it has none."""
+    return core.quorum.r if partition == METADATA_PARTITION else core.replicas.get(partition)
+
+
+def before(core: Broker, r: Replica, event: Deliver) -> Before:
+    """Return the state of a replica as rules about a message need it."""
+    log, message = r.log, event.message
+    peer, quorum = r.peers.get(event.source), core.quorums.get(r.partition)
+    hashes: dict[int, str] = {}
+    at = (0, "")
+    entries: Entries = []
+    if r.role != "leader" and isinstance(message, _MAY_CUT):
+        above = log.start
+        if isinstance(message, AppendEntries):
+            above = message.offset
+            at = log.hash_at(above)
+        elif isinstance(message, FetchResponse) and message.diverging is None and not message.error:
+            above = log.leo
+        hashes = dict(log.hashes(above, log.leo))
+        entries = log.cache.entries() if hashes else []
+    return Before(
+        r.role,
+        r.leader,
+        r.leader_epoch,
+        log.start,
+        log.leo,
+        r.hw,
+        log.chain,
+        log.last_epoch,
+        r.fetching.asking,
+        r.pending_alter,
+        None if peer is None else (peer.leo, peer.broker_epoch),
+        entries,
+        hashes,
+        at,
+        core.ctx.serving or quorum is not None,
+        "" if quorum is None else quorum.voted_for,
+        _known(r, event.body) if isinstance(message, ProduceRequest) else (),
+        r,
+    )
+
+
+def _known(r: Replica, body: bytes | None) -> tuple[Written, ...]:
+    """Return the last batches of the producer of a batch."""
+    mine = batches.produced_by(body) if body and len(body) > batches.HEADER.size else None
+    return () if mine is None else r.producers.last(mine.producer)
