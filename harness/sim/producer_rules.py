@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from harness.sim.step import Step, replica_of
+from harness.sim.step import Before, Step, replica_of
 from node.core import batch as batches
 from node.core.batch import BatchView
 from node.core.protocol import BelowMinIsr, Commit
@@ -25,19 +25,12 @@ class ProduceRules:
     def __init__(self) -> None:
         self._written: dict[_Key, set[tuple[int, int]]] = {}
 
-    def check(self, s: Step) -> Iterator[str]:
-        """Yield what is wrong with a request that was handled, and with all answers."""
-        if type(s.message) is ProduceRequest:
-            yield from self._request(s)
-        for out in s.effects.messages:
-            if type(out.message) is ProduceResponse:
-                yield from self._answer(s, out.to, out.message)
-
-    def _request(self, s: Step) -> Iterator[str]:
-        r, b, m = s.r, s.before, s.message
-        if r is None or b is None or not b.serving or r.partition == GROUPS_PARTITION:
+    def request(self, s: Step, r: Replica, b: Before) -> Iterator[str]:
+        """Yield what is wrong with the answer to a request, and with what was appended."""
+        m = s.message
+        if not b.serving or r.partition == GROUPS_PARTITION:
             return
-        if b.role != "leader" or r.role != "leader" or s.core.ctx.bugs is None:
+        if b.role != "leader" or r.role != "leader":
             return
         try:
             batch = batches.view(s.body)
@@ -60,7 +53,8 @@ class ProduceRules:
             key = (s.node, r.partition, s.source, m.corr)
             self._written.setdefault(key, set()).add(where)
 
-    def _answer(self, s: Step, to: str, m: ProduceResponse) -> Iterator[str]:
+    def answer(self, s: Step, to: str, m: ProduceResponse) -> Iterator[str]:
+        """Yield what is wrong with an answer to a producer."""
         where = self._written.get((s.node, m.partition, to, m.corr), set())
         r = replica_of(s.core, m.partition)
         if m.error:

@@ -19,6 +19,7 @@ class ProgressRules:
     def __init__(self) -> None:
         self._votes: dict[tuple[str, str, int], set[str]] = {}
         self._lags: dict[tuple[str, str, int], int] = {}
+        self._next_us: dict[str, int] = {}
         self._unsaved: dict[tuple[str, str], tuple[Replica, int, int]] = {}
 
     def delivered(self, s: Step, r: Replica, b: Before) -> Iterator[str]:
@@ -43,6 +44,9 @@ class ProgressRules:
     def ticked(self, s: Step) -> Iterator[str]:
         """Yield what a tick left undone."""
         core, now_us = s.core, s.core.ctx.now_us
+        saves = now_us >= self._next_us.get(s.node, 0)
+        if saves:
+            self._next_us[s.node] = now_us + 1000 * core.ctx.config.timings.hw_checkpoint_ms
         for r in (core.quorum.r, *core.replicas.values()):
             if r.log.damage is not None:
                 continue
@@ -51,7 +55,8 @@ class ProgressRules:
                 yield from self._shrinks(core, r)
             elif r.role == "follower" and r.leader and r.fetching.deadline_us <= now_us:
                 yield f"should have fetched {r.partition} {now_us - r.fetching.deadline_us} us ago"
-            yield from self._saved(s, r, now_us)
+            if saves:
+                yield from self._saved(s, r, now_us)
 
     def _shrinks(self, core: Broker, r: Replica) -> Iterator[str]:
         """Check that a leader asks for an ISR without a laggard, again after a refusal."""
@@ -65,7 +70,7 @@ class ProgressRules:
             yield f"keeps {name} in the ISR of {r.partition}, which lags"
 
     def _saved(self, s: Step, r: Replica, now_us: int) -> Iterator[str]:
-        """Check that a changed high watermark is stored after three checkpoint intervals."""
+        """Check that a changed high watermark is stored after four checkpoint intervals."""
         place = s.node, r.partition
         try:
             stored = int.from_bytes((s.core.ctx.storage.get(f"hw/{r.partition}") or b"")[:8], "big")
@@ -78,7 +83,7 @@ class ProgressRules:
         if which is not r or was != stored:
             since_us = now_us
         self._unsaved[place] = (r, stored, since_us)
-        if now_us - since_us > 3000 * s.core.ctx.config.timings.hw_checkpoint_ms:
+        if now_us - since_us > 4000 * s.core.ctx.config.timings.hw_checkpoint_ms:
             yield f"has high watermark {r.hw} of {r.partition}, and stored {stored} long ago"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from node.core import batch as batches
-from node.core.api import Deliver, Effects, Event
+from node.core.api import Deliver, Effects
 from node.core.broker import Broker
 from node.core.producers import Written
 from node.core.quorum import Quorum
@@ -53,34 +53,19 @@ class Before(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """A step of `core`; `message`, `source` and `body` are those of a delivery. `r` is the replica
-    that the message names, None if there is none; `before` is its state then."""
+    """A step of `core`; `message`, `source` and `body` are those of a delivery (else None and
+    ""). `more`: another message of the turn follows. `r` is the replica that the message names,
+    None if there is none; `before` is its state then."""
 
     core: Broker
-    event: Event
+    node: str
+    message: Any
+    source: str
+    body: bytes
+    more: bool
     r: Replica | None
     before: Before | None
     effects: Effects
-
-    @property
-    def node(self) -> str:
-        """The name of the node."""
-        return self.core.ctx.node
-
-    @property
-    def message(self) -> Any:
-        """The message that was delivered, None if there was none."""
-        return self.event.message if isinstance(self.event, Deliver) else None
-
-    @property
-    def source(self) -> str:
-        """The sender of the message."""
-        return self.event.source if isinstance(self.event, Deliver) else ""
-
-    @property
-    def body(self) -> bytes:
-        """The body of the message."""
-        return (self.event.body or b"") if isinstance(self.event, Deliver) else b""
 
     @property
     def quorum(self) -> Quorum | None:

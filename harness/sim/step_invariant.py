@@ -6,7 +6,7 @@ they find need not have lost anything: a client sees it only if the right messag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from node.core.api import Deliver, Effects, Event, Tick
 from node.core.broker import Broker
 from node.core.replica import Replica
 from node.formats.errors import DamagedStore
+from node.formats.messages import FetchRequest, ProduceRequest, ProduceResponse, VoteResponse
 from node.formats.trace import DAMAGED, METADATA_PARTITION
 
 _TELLS: Final = "sends-as-specified"
@@ -54,63 +55,59 @@ class StepInvariant:
 
     def step(self, core: Broker, now_us: int, event: Event) -> Effects:
         """Take a step, check it, and return its effects."""
-        r: Replica | None = None
-        then: Before | None = None
-        if isinstance(event, Deliver):
-            partition = getattr(event.message, "partition", None)
-            if partition is not None:
-                r = replica_of(core, partition)
-                if r is not None and r.log.damage is None:
-                    then = before(core, r, event)
+        node = core.ctx.node
+        if not isinstance(event, Deliver):
+            effects = core.step(now_us, event)
+            s = Step(core, node, None, "", b"", False, None, None, effects)
+            self._check(s)
+            if isinstance(event, Tick):
+                self._report(_STATE, s, None, self._progress.ticked(s))
+            return effects
+        message, then = event.message, None
+        partition = getattr(message, "partition", None)
+        r = None if partition is None else replica_of(core, partition)
+        if r is not None and r.log.damage is None:
+            then = before(core, r, event)
         effects = core.step(now_us, event)
-        self._check(Step(core, event, r, then, effects))
+        body = event.body or b""
+        s = Step(core, node, message, event.source, body, event.more, r, then, effects)
+        there = r is not None and r.log.damage is None and replica_of(core, r.partition) is r
+        if there and r is not None and then is not None:
+            self._delivered(s, r, then)
+        self._check(s)
         return effects
 
+    def _delivered(self, s: Step, r: Replica, b: Before) -> None:
+        """Check what a message made of the replica that it names."""
+        kind = type(s.message)
+        rule = adoption_rules.RULES.get(kind)
+        if rule is not None:
+            self._report(_TAKES, s, r, rule(s, r, b))
+        if r.role == "leader" and not s.more and (what := _commits(r, b)):
+            self._report(_STATE, s, r, [what])
+        if what := _stored(s, r):
+            self._report(_STATE, s, r, [what])
+        if kind is FetchRequest or kind is VoteResponse:
+            self._report(_STATE, s, r, self._progress.delivered(s, r, b))
+        elif kind is ProduceRequest:
+            self._report(_TAKES, s, r, self._produce.request(s, r, b))
+
     def _check(self, s: Step) -> None:
-        core, event = s.core, s.event
-        if isinstance(event, Deliver) and s.r is not None and s.before is not None:
-            r, rule = s.r, adoption_rules.RULES.get(type(event.message))
-            if r.log.damage is None and replica_of(core, r.partition) is r:
-                if rule is not None:
-                    self._found(_TAKES, s, r, rule(s, r, s.before))
-                if r.role == "leader":
-                    self._found(_STATE, s, r, self._leader(s, r, s.before))
-                self._found(_STATE, s, r, self._stored(s, r))
-                self._found(_STATE, s, r, self._progress.delivered(s, r, s.before))
-        elif isinstance(event, Tick):
-            self._found(_STATE, s, None, self._progress.ticked(s))
+        """Check what a step sends, and what the controller decided in it."""
+        core = s.core
         for out in s.effects.messages:
-            told = answer_rules.RULES.get(type(out.message))
+            message = out.message
+            told = answer_rules.RULES.get(type(message))
             if told is not None:
-                named = replica_of(core, getattr(out.message, "partition", ""))
+                named = replica_of(core, getattr(message, "partition", ""))
                 if named is not None:
-                    self._found(_TELLS, s, named, told(s, named, out.message, out.body or b""))
-        self._found(_TELLS, s, s.r, self._produce.check(s))
-        self._found(_STATE, s, None, self._metadata.check(s))
+                    self._report(_TELLS, s, named, told(s, named, message, out.body or b""))
+            elif type(message) is ProduceResponse:
+                self._report(_TELLS, s, s.r, self._produce.answer(s, out.to, message))
+        if core.controller is not None or s.r is core.quorum.r:
+            self._report(_STATE, s, None, self._metadata.check(s))
 
-    def _leader(self, s: Step, r: Replica, b: Before) -> Iterator[str]:
-        """Check that a leader commits what it may, and nothing else."""
-        assert isinstance(s.event, Deliver)
-        if s.event.more:
-            return  # The last message of a turn moves the high watermark.
-        may = answer_rules.high_watermark(r)
-        least = b.hw if b.role == "leader" else min(b.hw, r.hw)
-        expected = max(least, may if may is not None else 0, r.log.start)
-        if r.hw != expected:
-            yield f"leads with high watermark {r.hw}, and should be at {expected}"
-        if r.acks and r.acks[0].end <= r.hw:
-            yield f"has {r.hw} as high watermark, and did not answer for {r.acks[0].end}"
-
-    def _stored(self, s: Step, r: Replica) -> Iterator[str]:
-        """Check that a restart counts nothing as committed that this process does not."""
-        try:
-            saved = s.core.ctx.storage.get(f"hw/{r.partition}")
-        except DamagedStore:
-            return
-        if saved and r.hw < int.from_bytes(saved[:8], "big") and r.hw >= 0:
-            yield f"has stored high watermark {int.from_bytes(saved[:8], 'big')}, and has {r.hw}"
-
-    def _found(self, invariant: str, s: Step, r: Replica | None, sentences: Iterator[str]) -> None:
+    def _report(self, invariant: str, s: Step, r: Replica | None, sentences: Iterable[str]) -> None:
         for sentence in sentences:
             if s.traced(DAMAGED):
                 return
@@ -120,3 +117,27 @@ class StepInvariant:
             kind = "" if s.message is None else f" at a {s.message.__struct_config__.tag}"
             what = f"{s.node} {sentence} ({r.role} of {partition}{kind})"
             self._checker.violated(invariant, partition, what, [witness])
+
+
+def _commits(r: Replica, b: Before) -> str:
+    """Return why a leader does not commit what it may, or commits something else; "" if neither.
+    The last message of a turn moves the high watermark."""
+    may = answer_rules.high_watermark(r)
+    least = b.hw if b.role == "leader" else min(b.hw, r.hw)
+    expected = max(least, may if may is not None else 0, r.log.start)
+    if r.hw != expected:
+        return f"leads with high watermark {r.hw}, and should be at {expected}"
+    if r.acks and r.acks[0].end <= r.hw:
+        return f"has {r.hw} as high watermark, and did not answer for {r.acks[0].end}"
+    return ""
+
+
+def _stored(s: Step, r: Replica) -> str:
+    """Return why a restart would count something as committed that this process does not; "" if it
+    would not."""
+    try:
+        saved = s.core.ctx.storage.get(f"hw/{r.partition}")
+    except DamagedStore:
+        return ""
+    stored = int.from_bytes(saved[:8], "big") if saved else 0
+    return f"has stored high watermark {stored}, and has {r.hw}" if stored > r.hw else ""
