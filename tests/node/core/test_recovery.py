@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from node.core.protocol import KAFKA
+from node.core.replica import load
 from node.formats.messages import ReplicaLogInfo
+from tests.support.log_notation import PARTITION
+from tests.support.lone_broker import LoneBroker
 from tests.support.world import World
 
 
@@ -34,3 +38,12 @@ def test_a_replica_answers_only_when_it_knows_of_the_leaderless_epoch() -> None:
         world.start(name)
     world.run_for(5000)
     assert world.leader("log-0") in answered
+
+
+def test_a_stored_high_watermark_above_the_log_is_replaced_with_its_repair() -> None:
+    """What is fetched in place of damaged records is not committed because they were."""
+    broker = LoneBroker("n1", "0e1 1e1", hw=9)
+    r = load(broker.ctx, PARTITION, KAFKA, durable=True)
+    assert r.hw == 2
+    r.save_hw(broker.ctx)
+    assert broker.storage.get(f"hw/{PARTITION}") == (2).to_bytes(8, "big")
