@@ -1,4 +1,4 @@
-"""What a message changes in the replica that gets it, as docs/protocols.md says.
+"""Rules about the change that a message makes in the replica that gets it, from docs/protocols.md.
 
 Each rule takes a step, and yields a sentence for each thing that is not as specified. A rule reads
 the message and the state before, never how the broker decides."""
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from harness.sim.step import Before, Entries, Step
+from harness.sim.step import Before, BrokerStep, Entries
 from node.core import batch as batches
 from node.core.protocol import Commit, Protocol, Truncation
 from node.core.replica import Replica
@@ -26,7 +26,7 @@ from node.formats.messages import (
 from node.formats.trace import REFUSED
 from node.formats.wire import split_fetch_body
 
-Rule = Callable[[Step, Replica, Before], Iterator[str]]
+Rule = Callable[[BrokerStep, Replica, Before], Iterator[str]]
 
 
 def end_of(entries: Entries, epoch: int, leo: int) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def _extends(chain: str, data: bytes) -> dict[int, str]:
 # -- "A response, on the follower"
 
 
-def _counts(s: Step, r: Replica, b: Before) -> bool:
+def _counts(s: BrokerStep, r: Replica, b: Before) -> bool:
     """Return whether a fetch response counts: current leader, epoch, and log end."""
     m, p = s.message, r.protocol
     if b.role != "follower" or r.role != "follower" or s.source != b.leader or b.asking is not None:
@@ -84,7 +84,7 @@ def _counts(s: Step, r: Replica, b: Before) -> bool:
     return not p.fences_by_epoch or (m.request_epoch == b.epoch and (m.error or epoch == b.epoch))
 
 
-def on_fetch_response(s: Step, r: Replica, b: Before) -> Iterator[str]:
+def on_fetch_response(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
     """Check what a fetch response makes of a follower's log."""
     m = s.message
     if not b.serving or not _counts(s, r, b):
@@ -111,7 +111,7 @@ def on_fetch_response(s: Step, r: Replica, b: Before) -> Iterator[str]:
             yield f"begins its log at {r.log.start}, its leader at {m.log_start}"
 
 
-def _out_of_range(s: Step, r: Replica, b: Before) -> Iterator[str]:
+def _out_of_range(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
     m = s.message
     if m.error is not Error.OFFSET_OUT_OF_RANGE:
         yield from _stays(r, b)
@@ -128,7 +128,7 @@ def _out_of_range(s: Step, r: Replica, b: Before) -> Iterator[str]:
 # -- "Kafka's earlier protocols", "Truncation"
 
 
-def on_epoch_end(s: Step, r: Replica, b: Before) -> Iterator[str]:
+def on_epoch_end(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
     """Check the cut that follows from the end of an epoch at the leader."""
     m = s.message
     counts = b.role == "follower" and s.source == b.leader and m.asked == b.asking
@@ -165,7 +165,7 @@ def _cut(p: Protocol, b: Before, m: EpochEndResponse) -> tuple[int, int | None]:
 # -- "quorum-push"
 
 
-def on_append(s: Step, r: Replica, b: Before) -> Iterator[str]:
+def on_append(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
     """Check what records that a leader pushes make of a log, and the answer."""
     m, quorum = s.message, s.quorum
     if quorum is None or not r.protocol.pushes:
@@ -209,7 +209,7 @@ def _epoch_before(r: Replica, b: Before, m: AppendEntries) -> int:
     return r.log.epoch_before(m.offset) if r.log.start <= m.offset <= r.leo else m.last_epoch
 
 
-def on_append_response(s: Step, r: Replica, b: Before) -> Iterator[str]:
+def on_append_response(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
     """Check what a leader counts for a follower that answered a push."""
     m = s.message
     if b.role != "leader" or r.role != "leader" or not r.protocol.pushes:
@@ -224,7 +224,7 @@ def on_append_response(s: Step, r: Replica, b: Before) -> Iterator[str]:
 # -- "A fetch, on the leader"
 
 
-def on_fetch(s: Step, r: Replica, b: Before) -> Iterator[str]:
+def on_fetch(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
     """Check the answer to a fetch, and what the leader counts for the follower."""
     m = s.message
     error, diverging = _fetch_answer(s, r, b)
@@ -254,7 +254,7 @@ def on_fetch(s: Step, r: Replica, b: Before) -> Iterator[str]:
         yield f"counts {s.source} for log end and broker epoch {has}, and should for {expected}"
 
 
-def _fetch_answer(s: Step, r: Replica, b: Before) -> tuple[Error, tuple[int, int] | None]:
+def _fetch_answer(s: BrokerStep, r: Replica, b: Before) -> tuple[Error, tuple[int, int] | None]:
     """Return the error of the answer to a fetch, and the divergence in it."""
     m, p, consumes = s.message, r.protocol, s.message.replica == CONSUMER
     in_sync = p.commit is Commit.ISR
@@ -284,7 +284,7 @@ def _fetch_answer(s: Step, r: Replica, b: Before) -> tuple[Error, tuple[int, int
 # -- votes ("quorum")
 
 
-def on_vote_request(s: Step, r: Replica, b: Before) -> Iterator[str]:
+def on_vote_request(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
     """Check that a vote is granted if and only if the candidate may have it."""
     m, quorum = s.message, s.quorum
     if quorum is None:

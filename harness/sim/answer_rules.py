@@ -1,4 +1,4 @@
-"""What a message may say, given the state of its sender when the step has ended.
+"""Rules about the fields of a message, given the state of its sender when the step has ended.
 
 Each rule takes a step, a message that it sends, and its receiver, and yields a sentence for each
 field that is not as docs/protocols.md says."""
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from harness.sim.adoption_rules import end_of
-from harness.sim.step import Step
+from harness.sim.step import BrokerStep
 from node.core import batch as batches
 from node.core.protocol import Commit, Truncation
 from node.core.replica import Replica
@@ -31,7 +31,7 @@ from node.formats.messages import (
 from node.formats.trace import PROPOSED
 from node.formats.wire import split_fetch_body
 
-Rule = Callable[[Step, Replica, Any, bytes], Iterator[str]]
+Rule = Callable[[BrokerStep, Replica, Any, bytes], Iterator[str]]
 
 
 def _differs(name: str, said: object, expected: object) -> Iterator[str]:
@@ -52,7 +52,7 @@ def _wrong(r: Replica, offset: int, data: bytes) -> str:
     return ""
 
 
-def fetch_response(s: Step, r: Replica, m: FetchResponse, body: bytes) -> Iterator[str]:
+def fetch_response(s: BrokerStep, r: Replica, m: FetchResponse, body: bytes) -> Iterator[str]:
     """Check an answer to a fetch: the records of the log from that offset on, and no others."""
     epoch, hw, data = split_fetch_body(body)
     if m.error or r.log.damage is not None:
@@ -69,7 +69,9 @@ def fetch_response(s: Step, r: Replica, m: FetchResponse, body: bytes) -> Iterat
         yield "sent records of a log that diverges"
 
 
-def epoch_end_response(s: Step, r: Replica, m: EpochEndResponse, body: bytes) -> Iterator[str]:
+def epoch_end_response(
+    s: BrokerStep, r: Replica, m: EpochEndResponse, body: bytes
+) -> Iterator[str]:
     """Check an answer to the question where an epoch ends ("Kafka's earlier protocols")."""
     if r.role != "leader":
         if not m.error:
@@ -99,7 +101,7 @@ def epoch_end_response(s: Step, r: Replica, m: EpochEndResponse, body: bytes) ->
     yield from _differs(f"end of epoch {asked}", (m.epoch, m.end_offset), expected)
 
 
-def fetch_request(s: Step, r: Replica, m: FetchRequest, body: bytes) -> Iterator[str]:
+def fetch_request(s: BrokerStep, r: Replica, m: FetchRequest, body: bytes) -> Iterator[str]:
     """Check a fetch, which states the end of the follower's log."""
     last = r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1
     said = m.offset, m.last_epoch, m.leader_epoch, m.broker_epoch, m.observer
@@ -107,13 +109,13 @@ def fetch_request(s: Step, r: Replica, m: FetchRequest, body: bytes) -> Iterator
     yield from _differs("log end, last epoch, leader epoch, broker epoch", said, has)
 
 
-def epoch_end_request(s: Step, r: Replica, m: EpochEndRequest, body: bytes) -> Iterator[str]:
+def epoch_end_request(s: BrokerStep, r: Replica, m: EpochEndRequest, body: bytes) -> Iterator[str]:
     """Check a question where an epoch ends."""
     asks = m.epoch, m.leader_epoch
     yield from _differs("epoch, leader epoch", asks, (r.fetching.asking, r.leader_epoch))
 
 
-def append_entries(s: Step, r: Replica, m: AppendEntries, body: bytes) -> Iterator[str]:
+def append_entries(s: BrokerStep, r: Replica, m: AppendEntries, body: bytes) -> Iterator[str]:
     """Check records that a leader pushes ("quorum-push")."""
     if r.role != "leader" or m.leader_epoch != r.leader_epoch:
         yield f"pushed records of term {m.leader_epoch}, and does not lead it"
@@ -126,7 +128,7 @@ def append_entries(s: Step, r: Replica, m: AppendEntries, body: bytes) -> Iterat
             yield wrong
 
 
-def vote_request(s: Step, r: Replica, m: VoteRequest, body: bytes) -> Iterator[str]:
+def vote_request(s: BrokerStep, r: Replica, m: VoteRequest, body: bytes) -> Iterator[str]:
     """Check a request for a vote: the end of the candidate's log, and its term."""
     said = m.term, m.last_epoch, m.last_offset
     has = r.leader_epoch + m.pre, r.log.last_epoch, r.leo
@@ -136,26 +138,26 @@ def vote_request(s: Step, r: Replica, m: VoteRequest, body: bytes) -> Iterator[s
         yield f"asked for votes in term {m.term}, in which it may not stand"
 
 
-def vote_response(s: Step, r: Replica, m: VoteResponse, body: bytes) -> Iterator[str]:
+def vote_response(s: BrokerStep, r: Replica, m: VoteResponse, body: bytes) -> Iterator[str]:
     """Check the answer to a request for a vote."""
     yield from _differs("term", m.term, r.leader_epoch)
     given = any(event["event"] == "vote" for event in s.effects.trace)
     yield from _differs("that it votes", m.granted, given)
 
 
-def begin_epoch(s: Step, r: Replica, m: BeginQuorumEpoch, body: bytes) -> Iterator[str]:
+def begin_epoch(s: BrokerStep, r: Replica, m: BeginQuorumEpoch, body: bytes) -> Iterator[str]:
     """Check an announcement of a leader."""
     leads = r.leader_epoch if r.role == "leader" else -1
     yield from _differs("that it leads term", m.term, leads)
 
 
-def report_leader(s: Step, r: Replica, m: ReportLeader, body: bytes) -> Iterator[str]:
+def report_leader(s: BrokerStep, r: Replica, m: ReportLeader, body: bytes) -> Iterator[str]:
     """Check a report about a leader ("liftbridge")."""
     said = m.leader, m.leader_epoch, m.partition_epoch
     yield from _differs("leader and epochs", said, (r.leader, r.leader_epoch, r.partition_epoch))
 
 
-def log_info(s: Step, r: Replica, m: ReplicaLogInfo, body: bytes) -> Iterator[str]:
+def log_info(s: BrokerStep, r: Replica, m: ReplicaLogInfo, body: bytes) -> Iterator[str]:
     """Check the statement of a log end ("Elections, recovery, reassignment, shutdown")."""
     said = m.broker_epoch, m.last_epoch, m.end_offset
     has = s.core.ctx.broker_epoch, r.log.last_epoch, r.leo
@@ -164,7 +166,7 @@ def log_info(s: Step, r: Replica, m: ReplicaLogInfo, body: bytes) -> Iterator[st
         yield f"stated the end of its log, which may change, as {r.role}"
 
 
-def alter_partition(s: Step, r: Replica, m: AlterPartition, body: bytes) -> Iterator[str]:
+def alter_partition(s: BrokerStep, r: Replica, m: AlterPartition, body: bytes) -> Iterator[str]:
     """Check the proposal of an ISR: its epochs; and, when it is made, its members ("Maximal
     ISR")."""
     ctx, b = s.core.ctx, s.before

@@ -1,4 +1,4 @@
-"""What the controller may decide, and what follows from it on each broker, as docs/protocols.md
+"""Rules about decisions of the controller, and what follows on each broker, from docs/protocols.md
 ("Controller", "Restart", "Elections, recovery, reassignment, shutdown") says.
 
 The records before and after a step are compared, whatever function made them."""
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from harness.sim.step import Step
+from harness.sim.step import BrokerStep
 from node.core.controller import Controller
 from node.core.image import BrokerRecord, Image, PartitionRecord
 from node.core.protocol import Detection, LeaderBy, RestartRule
 from node.formats.messages import AlterPartition, Heartbeat, RegisterBroker, ReplicaLogInfo
 
 
-class _Known(NamedTuple):
-    """What a controller had decided when its last step ended."""
+class _Decisions(NamedTuple):
+    """The decisions of a controller when its last step ended."""
 
     controller: Controller
     end: int
@@ -29,11 +29,11 @@ class MetadataRules:
     """A memory of the decisions of each controller, and of the heartbeats that it got."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _Decisions] = {}
         self._heard: dict[tuple[str, str], int] = {}
         self._held: dict[str, tuple[str, ...]] = {}
 
-    def check(self, s: Step) -> Iterator[str]:
+    def check(self, s: BrokerStep) -> Iterator[str]:
         """Yield what a step decided, or took over, against the rules."""
         yield from self._removed(s)
         if s.r is s.core.quorum.r and s.core.ctx.serving:
@@ -57,11 +57,11 @@ class MetadataRules:
             if known.end == active.metadata.leo:
                 return
         since_us = now_us if known is None or known.controller is not active else known.since_us
-        self._known[s.node] = _Known(
+        self._known[s.node] = _Decisions(
             active, active.metadata.leo, since_us, dict(image.brokers), dict(image.partitions)
         )
 
-    def _silent(self, s: Step, known: _Known, image: Image) -> Iterator[str]:
+    def _silent(self, s: BrokerStep, known: _Decisions, image: Image) -> Iterator[str]:
         """Check that a broker which is silent for a session is fenced ("A silent broker")."""
         now_us, session_us = s.core.ctx.now_us, s.core.ctx.config.timings.session_ms * 1000
         if now_us - known.since_us <= 2 * session_us or s.message is not None:
@@ -71,7 +71,7 @@ class MetadataRules:
             if not record.fenced and now_us - heard_us > session_us:
                 yield f"did not fence {name}, silent for {(now_us - heard_us) // 1000} ms"
 
-    def _removed(self, s: Step) -> Iterator[str]:
+    def _removed(self, s: BrokerStep) -> Iterator[str]:
         """Check that nothing stays of a replica that left this broker ("Reassignment")."""
         replicas, held = s.core.replicas, self._held.get(s.node, ())
         if len(replicas) == len(held):
@@ -85,7 +85,7 @@ class MetadataRules:
                 yield f"removed its replica of {name}, and keeps its log or high watermark"
 
 
-def _follows(s: Step) -> Iterator[str]:
+def _follows(s: BrokerStep) -> Iterator[str]:
     """Check that each replica has the role that the applied metadata gives it ("Roles and
     epochs")."""
     core = s.core
@@ -107,7 +107,7 @@ def _follows(s: Step) -> Iterator[str]:
                 yield f"takes {r.isr} as the ISR of {name}, which is {record.isr}"
 
 
-def _decided(s: Step, known: _Known, image: Image) -> Iterator[str]:
+def _decided(s: BrokerStep, known: _Decisions, image: Image) -> Iterator[str]:
     for name, record in image.brokers.items():
         if (was := known.brokers.get(name)) is not record:
             yield from _broker(s, was, record)
@@ -119,7 +119,7 @@ def _decided(s: Step, known: _Known, image: Image) -> Iterator[str]:
                 yield from _changed(s, before, state, image)
 
 
-def _broker(s: Step, was: BrokerRecord | None, record: BrokerRecord) -> Iterator[str]:
+def _broker(s: BrokerStep, was: BrokerRecord | None, record: BrokerRecord) -> Iterator[str]:
     """Check the record of a broker: who may change it, and when."""
     m = s.message
     if was is None or was.broker_epoch != record.broker_epoch:
@@ -142,7 +142,7 @@ def _broker(s: Step, was: BrokerRecord | None, record: BrokerRecord) -> Iterator
             yield f"unfenced {record.broker}, which has not applied its registration"
 
 
-def _placed(s: Step, state: PartitionRecord, image: Image) -> Iterator[str]:
+def _placed(s: BrokerStep, state: PartitionRecord, image: Image) -> Iterator[str]:
     """Check who leads and who is in sync, of those who are active."""
     rules, name = s.core.protocol, state.partition
     least = min(state.min_isr, len(state.replicas))
@@ -163,14 +163,18 @@ def _placed(s: Step, state: PartitionRecord, image: Image) -> Iterator[str]:
         yield f"lets nobody lead {name}, with ISR {state.isr} and ELR {state.elr}"
 
 
-def _changed(s: Step, b: PartitionRecord, a: PartitionRecord, image: Image) -> Iterator[str]:
+def _changed(s: BrokerStep, b: PartitionRecord, a: PartitionRecord, image: Image) -> Iterator[str]:
     """Check the change of a partition from one record to the next."""
     m, rules, name = s.message, s.core.protocol, a.partition
-    anew = a.leader != b.leader or not {*b.replicas} <= {*a.replicas}
+    another = a.leader != b.leader or not {*b.replicas} <= {*a.replicas}
     rose = a.leader_epoch > b.leader_epoch
     moved = (a.replicas, a.target) != (b.replicas, b.target)
     single = a.partition_epoch == b.partition_epoch + 1 and not moved
-    if a.leader_epoch < b.leader_epoch or (anew and not rose) or (rose and single and not anew):
+    if (
+        a.leader_epoch < b.leader_epoch
+        or (another and not rose)
+        or (rose and single and not another)
+    ):
         was = f"epoch {b.leader_epoch} of {b.leader}"
         yield f"changed {name} from {was} to epoch {a.leader_epoch} of {a.leader}"
     if a.partition_epoch <= b.partition_epoch:
@@ -193,7 +197,7 @@ def _changed(s: Step, b: PartitionRecord, a: PartitionRecord, image: Image) -> I
         yield f"keeps {lost[0]} in ISR {a.isr} or ELR {a.elr} of {name}, and it lost data"
 
 
-def _lost(s: Step, m: object, image: Image) -> tuple[str, list[str]] | None:
+def _lost(s: BrokerStep, m: object, image: Image) -> tuple[str, list[str]] | None:
     """Return a broker that says to have lost data, and the partitions ([]: all) of which."""
     if isinstance(m, Heartbeat) and m.damaged:
         current = image.broker_epoch(m.broker) == m.broker_epoch
@@ -201,7 +205,7 @@ def _lost(s: Step, m: object, image: Image) -> tuple[str, list[str]] | None:
     return None
 
 
-def _may(s: Step, state: PartitionRecord, m: AlterPartition, image: Image) -> bool:
+def _may(s: BrokerStep, state: PartitionRecord, m: AlterPartition, image: Image) -> bool:
     """Return whether the ISR that a leader proposes may be accepted ("AlterPartition")."""
     epochs = m.leader_epoch, m.partition_epoch, m.broker
     if epochs != (state.leader_epoch, state.partition_epoch, state.leader):
@@ -220,14 +224,14 @@ def _may(s: Step, state: PartitionRecord, m: AlterPartition, image: Image) -> bo
     return True
 
 
-def _accepts(s: Step, known: _Known, m: AlterPartition) -> bool:
+def _accepts(s: BrokerStep, known: _Decisions, m: AlterPartition) -> bool:
     """Return whether a proposal that changed nothing should have been accepted."""
     state = known.partitions.get(m.partition)
     assert s.core.controller is not None
     return state is not None and _may(s, state, m, s.core.controller.image)
 
 
-def _counted(s: Step, active: Controller, m: ReplicaLogInfo) -> Iterator[str]:
+def _counted(s: BrokerStep, active: Controller, m: ReplicaLogInfo) -> Iterator[str]:
     """Check what counts as the log of a replica that may be elected to recover a partition."""
     question = active._recovery._open.get(m.partition)
     found = {} if question is None else question.answers

@@ -1,12 +1,12 @@
-"""What a leader appends and answers to producers, as docs/protocols.md ("Produce", "Idempotent
-producers") says."""
+"""Rules about what a leader appends and answers to producers, from docs/protocols.md ("Produce",
+"Idempotent producers")."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from harness.sim.step import Before, Step, replica_of
+from harness.sim.step import Before, BrokerStep, replica_of
 from node.core import batch as batches
 from node.core.batch import BatchView
 from node.core.protocol import BelowMinIsr, Commit
@@ -25,7 +25,7 @@ class ProduceRules:
     def __init__(self) -> None:
         self._written: dict[_Key, set[tuple[int, int]]] = {}
 
-    def request(self, s: Step, r: Replica, b: Before) -> Iterator[str]:
+    def request(self, s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
         """Yield what is wrong with the answer to a request, and with what was appended."""
         m = s.message
         if not b.serving or r.partition == GROUPS_PARTITION:
@@ -53,7 +53,7 @@ class ProduceRules:
             key = (s.node, r.partition, s.source, m.corr)
             self._written.setdefault(key, set()).add(where)
 
-    def answer(self, s: Step, to: str, m: ProduceResponse) -> Iterator[str]:
+    def answer(self, s: BrokerStep, to: str, m: ProduceResponse) -> Iterator[str]:
         """Yield what is wrong with an answer to a producer."""
         where = self._written.get((s.node, m.partition, to, m.corr), set())
         r = replica_of(s.core, m.partition)
@@ -66,7 +66,7 @@ class ProduceRules:
 
 
 def _judged(
-    s: Step, r: Replica, m: ProduceRequest, batch: BatchView, known: Any
+    s: BrokerStep, r: Replica, m: ProduceRequest, batch: BatchView, known: Any
 ) -> tuple[Error, tuple[int, int] | None]:
     """Return the error of the answer; or where the batch is, if the log has it already."""
     waits = r.protocol.commit is Commit.ISR and m.acks == -1

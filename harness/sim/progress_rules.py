@@ -1,11 +1,11 @@
-"""What a broker may not put off: an election that is won, a deadline that is over, a follower that
+"""Rules about what a broker may not put off: an election that is won, a deadline that is over, a follower that
 lags or has caught up, a high watermark that is to be stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.sim.step import Before, Step
+from harness.sim.step import Before, BrokerStep
 from node.core.broker import Broker
 from node.core.protocol import Commit, Detection
 from node.core.replica import Replica
@@ -22,14 +22,14 @@ class ProgressRules:
         self._next_us: dict[str, int] = {}
         self._unsaved: dict[tuple[str, str], tuple[Replica, int, int]] = {}
 
-    def delivered(self, s: Step, r: Replica, b: Before) -> Iterator[str]:
+    def delivered(self, s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
         """Yield what should have followed from a message."""
         if isinstance(s.message, VoteResponse):
             yield from self._elected(s, r, b)
         elif isinstance(s.message, FetchRequest):
             yield from _enters(s, r)
 
-    def _elected(self, s: Step, r: Replica, b: Before) -> Iterator[str]:
+    def _elected(self, s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
         """Check that a candidate leads when a majority has voted for it, and not before."""
         m, quorum = s.message, s.quorum
         if quorum is None or m.pre or b.role != "candidate" or r.leader_epoch != b.epoch:
@@ -41,7 +41,7 @@ class ProgressRules:
         if won != (r.role == "leader"):
             yield f"has the votes of {sorted(votes)} in term {b.epoch}, and is {r.role}"
 
-    def ticked(self, s: Step) -> Iterator[str]:
+    def ticked(self, s: BrokerStep) -> Iterator[str]:
         """Yield what a tick left undone."""
         core, now_us = s.core, s.core.ctx.now_us
         saves = now_us >= self._next_us.get(s.node, 0)
@@ -69,7 +69,7 @@ class ProgressRules:
         if now_us - since_us > core.ctx.lag_us:
             yield f"keeps {name} in the ISR of {r.partition}, which lags"
 
-    def _saved(self, s: Step, r: Replica, now_us: int) -> Iterator[str]:
+    def _saved(self, s: BrokerStep, r: Replica, now_us: int) -> Iterator[str]:
         """Check that a changed high watermark is stored after four checkpoint intervals."""
         place = s.node, r.partition
         try:
@@ -111,7 +111,7 @@ def _laggard(core: Broker, r: Replica) -> str:
     return ""
 
 
-def _enters(s: Step, r: Replica) -> Iterator[str]:
+def _enters(s: BrokerStep, r: Replica) -> Iterator[str]:
     """Check that a follower which has caught up is proposed for the ISR ("Maximal ISR", expand)."""
     name, ctx = s.source, s.core.ctx
     peer = r.peers.get(name)

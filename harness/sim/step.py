@@ -52,7 +52,7 @@ class Before(NamedTuple):
 
 
 @dataclass(slots=True)
-class Step:
+class BrokerStep:
     """A step of `core`; `message`, `source` and `body` are those of a delivery (else None and
     ""). `more`: another message of the turn follows. `r` is the replica that the message names,
     None if there is none; `before` is its state then."""

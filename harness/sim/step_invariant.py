@@ -16,7 +16,7 @@ from harness.sim.invariant_checker import InvariantChecker
 from harness.sim.metadata_rules import MetadataRules
 from harness.sim.producer_rules import ProduceRules
 from harness.sim.progress_rules import ProgressRules
-from harness.sim.step import Before, Step, before, replica_of
+from harness.sim.step import Before, BrokerStep, before, replica_of
 from node.core.api import Deliver, Effects, Event, Tick
 from node.core.broker import Broker
 from node.core.replica import Replica
@@ -58,7 +58,7 @@ class StepInvariant:
         node = core.ctx.node
         if not isinstance(event, Deliver):
             effects = core.step(now_us, event)
-            s = Step(core, node, None, "", b"", False, None, None, effects)
+            s = BrokerStep(core, node, None, "", b"", False, None, None, effects)
             self._check(s)
             if isinstance(event, Tick):
                 self._report(_STATE, s, None, self._progress.ticked(s))
@@ -70,14 +70,14 @@ class StepInvariant:
             then = before(core, r, event)
         effects = core.step(now_us, event)
         body = event.body or b""
-        s = Step(core, node, message, event.source, body, event.more, r, then, effects)
+        s = BrokerStep(core, node, message, event.source, body, event.more, r, then, effects)
         there = r is not None and r.log.damage is None and replica_of(core, r.partition) is r
         if there and r is not None and then is not None:
             self._delivered(s, r, then)
         self._check(s)
         return effects
 
-    def _delivered(self, s: Step, r: Replica, b: Before) -> None:
+    def _delivered(self, s: BrokerStep, r: Replica, b: Before) -> None:
         """Check what a message made of the replica that it names."""
         kind = type(s.message)
         rule = adoption_rules.RULES.get(kind)
@@ -92,7 +92,7 @@ class StepInvariant:
         elif kind is ProduceRequest:
             self._report(_TAKES, s, r, self._produce.request(s, r, b))
 
-    def _check(self, s: Step) -> None:
+    def _check(self, s: BrokerStep) -> None:
         """Check what a step sends, and what the controller decided in it."""
         core = s.core
         for out in s.effects.messages:
@@ -107,7 +107,9 @@ class StepInvariant:
         if core.controller is not None or s.r is core.quorum.r:
             self._report(_STATE, s, None, self._metadata.check(s))
 
-    def _report(self, invariant: str, s: Step, r: Replica | None, sentences: Iterable[str]) -> None:
+    def _report(
+        self, invariant: str, s: BrokerStep, r: Replica | None, sentences: Iterable[str]
+    ) -> None:
         for sentence in sentences:
             if s.traced(DAMAGED):
                 return
@@ -132,7 +134,7 @@ def _commits(r: Replica, b: Before) -> str:
     return ""
 
 
-def _stored(s: Step, r: Replica) -> str:
+def _stored(s: BrokerStep, r: Replica) -> str:
     """Return why a restart would count something as committed that this process does not; "" if it
     would not."""
     try:

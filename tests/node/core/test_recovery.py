@@ -41,7 +41,7 @@ def test_a_replica_answers_only_when_it_knows_of_the_leaderless_epoch() -> None:
 
 
 def test_a_stored_high_watermark_above_the_log_is_replaced_with_its_repair() -> None:
-    """What is fetched in place of damaged records is not committed because they were."""
+    """Records fetched in place of damaged ones are not committed because those were."""
     broker = LoneBroker("n1", "0e1 1e1", hw=9)
     r = load(broker.ctx, PARTITION, KAFKA, durable=True)
     assert r.hw == 2
