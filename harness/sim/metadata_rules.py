@@ -1,5 +1,5 @@
 """Rules about decisions of the controller, and what follows on each broker, from docs/protocols.md
-("Controller", "Restart", "Elections, recovery, reassignment, shutdown") says.
+("Controller", "Restart", "Elections, recovery, reassignment, shutdown").
 
 The records before and after a step are compared, whatever function made them."""
 

@@ -1,5 +1,5 @@
-"""Rules about what a broker may not put off: an election that is won, a deadline that is over, a follower that
-lags or has caught up, a high watermark that is to be stored."""
+"""Rules about what a broker may not put off: an election that is won, a deadline that is
+over, a follower that lags or has caught up, a high watermark that is to be stored."""
 
 from __future__ import annotations
 
