@@ -1,4 +1,4 @@
-"""Takes units of evidence out of stories, and says what may still be claimed of what is left.
+"""Takes units of evidence out of stories.
 
 A unit is a log of a partition, a dump, its last line, the records or hashes of its batches, a
 trace, its HW events, the final reads, the last or a middle operation, the partitions that run.json
@@ -20,7 +20,8 @@ _FEW_OPERATIONS = 6
 
 
 class Taken(NamedTuple):
-    """One unit taken out of a story. `damage`: what is left contradicts itself."""
+    """One unit taken out of a story. `damage`: what is left shows that it is gone, or contradicts
+    itself."""
 
     what: str
     take: Callable[[Story], object]
@@ -57,8 +58,10 @@ def units(s: Story) -> Iterator[Taken]:
         yield Taken("final reads", _history(lambda line: not line.final))
     few = s.ops <= _FEW_OPERATIONS
     for number in range(s.ops - 1) if few else (s.ops // 2,):
-        yield Taken(f"operation {number}", _history(lambda line, n=number: line.op != n))  # type: ignore[misc]
-    yield Taken("partitions of run.json", lambda t: t.run["partitions"].clear())
+        gone = _history(lambda line, n=number: line.op != n)  # type: ignore[misc]
+        yield Taken(f"operation {number}", gone, damage=True)
+    due = "logs" in s.run["capabilities"]
+    yield Taken("partitions of run.json", lambda t: t.run["partitions"].clear(), damage=due)
 
 
 def _log(node: str, partition: str) -> Callable[[Story], object]:
@@ -105,49 +108,3 @@ def _history(keep: Callable[[Op], bool]) -> Callable[[Story], object]:
         s.history = [line for line in s.history if keep(line)]
 
     return take
-
-
-def may_be_valid(s: Story, partition: str) -> bool:
-    """Return whether what is left shows every acknowledged record of a partition to be there at the
-    end, and every log that was promised is there, with hashes or records."""
-    heads = {
-        line.node
-        for n, lines in s.logs.items()
-        if n not in s.unfinished
-        for line in lines
-        if line.partition == partition and not line.count
-    }
-    due = set(s.run["partitions"].get(partition, ("nobody says who",)))
-    if "logs" in s.run["capabilities"] and not due <= heads:
-        return False
-    numbers = {line.op for line in s.history}
-    if numbers != set(range(len(numbers))):
-        return False
-    end = {
-        (partition, run.value + k)
-        for line in s.history
-        if line.final and line.type == "ok"
-        for read in line.reads
-        if read.partition == partition
-        for run in read.records
-        for k in range(run.count)
-    }
-    for lines in s.logs.values():
-        high = max((x.hw for x in lines if x.partition == partition and not x.count), default=-1)
-        end |= {
-            (partition, run.value + k)
-            for x in lines
-            if x.partition == partition
-            for run in x.records
-            for k in range(run.count)
-            if run.offset + k < high
-        }
-    owed = {
-        (partition, sent.value + k)
-        for line in s.history
-        if line.type == "ok"
-        for sent in line.sends
-        if sent.partition == partition and sent.acks == -1
-        for k in range(sent.count)
-    }
-    return owed <= end
