@@ -20,7 +20,8 @@ from harness.formats.history import Op, Read, RecordRun, Send
 from tests.support.checker.agreed import budget
 from tests.support.checker.correct_history import History
 from tests.support.checker.history_forms import FORMS, as_jepsen, as_tables, edn, written
-from tests.support.checker.wrong_histories import P, Told
+from tests.support.checker.story import P, Story
+from tests.support.checker.wrong_histories import Told
 
 VALUES: Final = (
     "{[[1 2]] :a, #{1 2} :b, {:k :v} :c}",
@@ -117,23 +118,13 @@ def test_a_line_in_which_a_map_says_a_key_twice_cannot_be_read(tmp_path: Path, f
 def contradiction(purged: str) -> list[Op]:
     """Return twelve records that were read, and others in their places; in between an operation
     `purge` with this outcome, if any."""
-    made: list[Op] = []
-
-    def op(f: str, process: int, outcome: str = "ok", **what: object) -> None:
-        number, t_us = len(made) // 2, 1000 * len(made)
-        invoked = {name: each for name, each in what.items() if name == "sends"}
-        common = {"op": number, "process": process, "client": f"c{process}", "f": f}
-        made.append(Op(t_us=t_us, type="invoke", **common, **invoked))  # type: ignore[arg-type]
-        made.append(Op(t_us=t_us + 500, type=outcome, **common, **what))  # type: ignore[arg-type]
-
+    s = Story()
     for first in (0, 100):
-        for at in range(12):
-            op("send", 1, sends=(Send(partition="p", value=first + at, offset=at),))
-        read = Read(partition="p", start=0, records=(RecordRun(0, first, 12),))
-        op("poll", 2 + first, reads=(read,))
+        s.each(first, 12, at=0)
+        s.poll((0, first, 12), start=0, process=2 + first)
         if purged and not first:
-            op("purge", 7, purged)
-    return made
+            s.op("purge", purged, process=7)  # type: ignore[arg-type]
+    return s.history
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -172,13 +163,13 @@ def goes_on(end: str) -> list[Op]:
     ended unknown, or has not ended."""
     *ops, asked, answer = contradiction("")[:26]
     t_us = asked.t_us
-    sent = [Send(partition="p", value=value) for value in (50, 51)]
+    sent = [Send(partition=P, value=value) for value in (50, 51)]
     first = replace(asked, op=50, f="send", process=3, sends=(sent[0],))
     told = [first, replace(first, type="info")] if end else [first]
     again = replace(first, op=51, sends=(sent[1],))
     done = replace(again, type="ok", sends=(replace(sent[1], offset=12),))
     runs = (RecordRun(0, 0, 12), RecordRun(12, 51), RecordRun(13, 50))
-    answer = replace(answer, reads=(Read(partition="p", start=0, records=runs),))
+    answer = replace(answer, reads=(Read(partition=P, start=0, records=runs),))
     last = [*told, again, done, asked, answer]
     return [*ops, *(replace(op, t_us=t_us + nth) for nth, op in enumerate(last))]
 
