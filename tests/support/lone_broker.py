@@ -38,10 +38,11 @@ def placed(
     at: int = 1,
     min_isr: int = 2,
     replicas: str = "n1,n2,n3",
+    partition: str = PARTITION,
 ) -> PartitionRecord:
-    """Return the metadata of the partition; `at` is the partition epoch."""
+    """Return the metadata of a partition; `at` is the partition epoch."""
     return PartitionRecord(
-        partition=PARTITION,
+        partition=partition,
         replicas=tuple(replicas.split(",")),
         isr=tuple(isr.split(",")),
         leader=leader,
@@ -100,8 +101,10 @@ class _NoMetadata:
 
 
 class LoneBroker(LoneCore):
-    """A registered broker whose disk has a log of `log-0`, and no high watermark is checkpointed by
-    itself. `log` is written as in `log_notation`."""
+    """A registered broker whose disk has the log of one partition, written as in `log_notation`. It
+    checkpoints no high watermark by itself."""
+
+    partition = PARTITION
 
     def __init__(
         self,
@@ -126,8 +129,8 @@ class LoneBroker(LoneCore):
             timings=timings,
         )
         super().__init__(config)
-        fill(Log(PARTITION, self.storage, durable=True), log)
-        self.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
+        fill(Log(self.partition, self.storage, durable=True), log)
+        self.storage.put(f"hw/{self.partition}", hw.to_bytes(8, "big"), durable=True)
         self.boot()
 
     def boot(self, now_us: int = 0) -> None:
@@ -148,7 +151,7 @@ class LoneBroker(LoneCore):
 
     @property
     def r(self) -> Replica:
-        return self.core.replicas[PARTITION]
+        return self.core.replicas[self.partition]
 
     def knows(self, name: str, *, epoch: int | None = None, fenced: bool = False) -> None:
         """Set the record of a broker in this node's image."""
@@ -170,12 +173,12 @@ class LoneBroker(LoneCore):
     def step(self, event: Event, after_ms: float = 0) -> list[Outgoing]:
         """Step an event when so much time has passed; return the messages."""
         self._gather()
-        self.core.arm(PARTITION)  # a test may have changed what it waits for
+        self.core.arm(self.partition)  # a test may have changed what it waits for
         return super().step(event, after_ms)
 
     def sleep(self, ms: float) -> None:
         """Let time pass; the node ticks whenever it wants to."""
-        self.core.arm(PARTITION)
+        self.core.arm(self.partition)
         end_us = self.ctx.now_us + round(ms * 1000)
         while (due_us := self.core._deadline()) <= end_us:
             self.ctx.now_us = max(self.ctx.now_us, due_us)

@@ -5,21 +5,14 @@ committed. `reaches` says up to where n2 has the log, `reaches all` that it has 
 
 from __future__ import annotations
 
-import random
 from typing import Final
 
-from harness.sim.disk import SimDisk
 from node.core import batch as batches
-from node.core import bugs as known_bugs
-from node.core import follower, leader
-from node.core import protocol as protocols
-from node.core.api import NodeConfig
-from node.core.context import Context
+from node.core.api import Deliver, Tick
 from node.core.groups.coordinator import Coordinator
 from node.core.groups.state import CoordinatorState, StateRecord, decode_payload, plain
-from node.core.high_watermark import advance_hw
-from node.core.replica import Peer, load
 from node.formats.messages import (
+    FetchRequest,
     GroupHeartbeat,
     GroupRequest,
     GroupResponse,
@@ -27,47 +20,56 @@ from node.formats.messages import (
     OffsetFetch,
 )
 from node.formats.trace import GROUPS_PARTITION
+from tests.support.lone_broker import LoneBroker, broker_epoch, placed
 
 GROUP: Final = "g"
 
 
-class GroupsStage:
+class GroupsStage(LoneBroker):
     """A coordinator with the known bugs `bugs` (joined by commas), and the log of its groups."""
 
+    partition = GROUPS_PARTITION
+
     def __init__(self, *, protocol: str = "kafka", bugs: str = "", partitions: int = 2) -> None:
-        config = NodeConfig(node="n1", voters=("v1",), brokers=("n1", "n2"))
-        switched = known_bugs.parse(bugs.split(",") if bugs else ())
-        self.ctx = Context(config, SimDisk(), switched, random.Random(0), 0)
-        rules = known_bugs.apply_bugs(protocols.protocol(protocol), switched)
-        self.r = load(self.ctx, GROUPS_PARTITION, rules, durable=True)
-        self.r.replicas = self.r.isr = ("n1", "n2")
-        self.r.min_isr = 2
-        self.coordinator = Coordinator()
+        switched = tuple(bugs.split(",")) if bugs else ()
+        super().__init__(brokers=("n1", "n2"), protocol=protocol, bugs=switched)
         self.partitions = tuple(f"log-{n}" for n in range(partitions))
-        self._seen, self._corr = 0, 0
+        self._seen = self._corr = self._at = 0
+
+    @property
+    def coordinator(self) -> Coordinator:
+        assert self.core.coordinator is not None
+        return self.core.coordinator
 
     # -- the partition
 
     def lead(self, epoch: int) -> None:
         """Make n1 the leader in an epoch."""
-        self.r.leader, self.r.leader_epoch, self.r.isr = "n1", epoch, ("n1", "n2")
-        leader.begin(self.ctx, self.r)
-        self.settle()
+        self._place("n1", epoch)
 
     def follow(self, epoch: int) -> None:
         """Make n2 the leader in an epoch."""
-        leader.resign(self.ctx, self.r)
-        self.r.leader, self.r.leader_epoch = "n2", epoch
-        follower.begin(self.ctx, self.r)
+        self._place("n2", epoch)
+
+    def _place(self, leads: str, epoch: int) -> None:
+        self._at += 1
+        both = "n1,n2"
+        record = placed(leads, epoch, both, at=self._at, replicas=both, partition=self.partition)
+        self.hears(record)
         self.settle()
 
     def reaches(self, end: int | str) -> None:
         """Let n2 have the log below `end`."""
         leo = self.r.leo if end == "all" else int(end)
-        now = self.ctx.now_us
-        self.r.peers["n2"] = Peer(leo, 102, now, now, leo)
-        advance_hw(self.ctx, self.r)
-        self.settle()
+        fetch = FetchRequest(
+            partition=self.partition,
+            replica="n2",
+            offset=leo,
+            last_epoch=self.r.log.epoch_at(leo - 1) if leo else -1,
+            leader_epoch=self.r.leader_epoch,
+            broker_epoch=broker_epoch("n2"),
+        )
+        self.takes("n2", fetch)
 
     def isr(self, names: str) -> None:
         """Set the committed ISR."""
@@ -116,16 +118,11 @@ class GroupsStage:
         self, member: str, epoch: int, partition: str, offset: int, *, more: int = 0
     ) -> None:
         """Let a member commit a position; `more`: other messages of the turn follow."""
-        self.ctx.more = bool(more)
-        self._ask(
-            OffsetCommit(
-                corr=self._next(),
-                group=GROUP,
-                member=member,
-                epoch=epoch,
-                offsets={partition: offset},
-            )
+        offsets = {partition: offset}
+        request = OffsetCommit(
+            corr=self._next(), group=GROUP, member=member, epoch=epoch, offsets=offsets
         )
+        self.step(Deliver(member, request, more=bool(more)))
 
     def fetch(self, member: str, epoch: int, partition: str) -> None:
         self._ask(
@@ -140,20 +137,15 @@ class GroupsStage:
 
     def _ask(self, request: GroupRequest, copies: int = 1) -> None:
         for _ in range(copies):
-            self.coordinator.on_request(self.ctx, self.r, request.member, request)
-        self.settle()
+            self.takes(request.member, request)
 
     def settle(self) -> None:
-        self.coordinator.settle(self.ctx, self.r)
+        self.step(Tick())
 
     # -- time, and what there is
 
     def wait(self, ms: int) -> None:
-        """Let time pass, and the coordinator act on it."""
-        self.ctx.now_us += ms * 1000
-        if self.coordinator.wake_us <= self.ctx.now_us:
-            self.coordinator.tick(self.ctx, self.r)
-        self.settle()
+        self.sleep(ms)
 
     def state(self) -> list[str]:
         """Return the live state, and whether it is what the log makes."""
@@ -174,10 +166,9 @@ class GroupsStage:
         for data in found:
             said += [f"+ {_text(record)}" for record in decode_payload(batches.view(data).payload)]
         self._seen = after
-        for out in self.ctx.effects.messages:
-            if isinstance(out.message, GroupResponse):
-                said.append(f"-> {out.to} {_answer(out.message)}")
-        self.ctx.effects.messages.clear()
+        for to, message, _ in self.sent():
+            if isinstance(message, GroupResponse):
+                said.append(f"-> {to} {_answer(message)}")
         return [*said, f"log end {self.r.leo}, committed {self.r.hw}"]
 
 
