@@ -19,7 +19,6 @@ import msgspec
 from checker.evidence.columns import Rows, rows
 from checker.evidence.facts import Exits, FaultAction, FaultLines, GroupStates, RunFacts, Served
 from checker.evidence.run_meta import RunMeta
-from checker.ingest import tables
 from checker.ingest.lines import Files, Problems
 from checker.ingest.source import HISTORIES, Ingested, Source, files_in, why
 from harness.formats.group_state import GROUP_STATES, GroupState
@@ -185,13 +184,6 @@ def read_run_files(source: Source, into: Ingested) -> None:
                 f"faults.jsonl line {number} tells of fault {fault.fault} ({fault.what}), which "
                 "schedule.json does not have.",
             )
-    if into.counts:
-        lines = (
-            msgspec.structs.replace(f, **{n: getattr(f, n) or 0 for n in ("dropped", "delayed")})
-            for _, f in faults
-        )
-        into.tables["faults"] = tables.from_objects("faults", meta.run, lines)
-        into.tables["exits"] = tables.from_objects("exits", meta.run, (e for _, e in exits))
     into.facts.extend(_facts(run, partitions, faults, exits))
     into.facts.append(_served(run, _lines(source, PROBES, _Probed, into)))
     states = [*_lines(source, GROUP_STATES, GroupState, into)]

@@ -7,7 +7,6 @@ source files (trace, log, replicas) is a folder of part files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,33 +22,15 @@ from node.formats.removal import remove
 Columns = Mapping[str, Any]
 """Columns of a table by name, each an array of numbers or flags, or `Words`."""
 
-_WITNESS: Final = pa.struct(
-    [
-        ("what", pa.string()),
-        ("op", pa.int64()),
-        ("process", pa.int64()),
-        ("client", pa.string()),
-        ("node", pa.string()),
-        ("t_us", pa.int64()),
-        ("offset", pa.int64()),
-        ("value", pa.int64()),
-        ("epoch", pa.int64()),
-        ("hash", pa.string()),
-    ]
-)
 # A column has the same type in all tables: 64 bits, unless its name is here. Milliseconds and
 # seconds are floating-point numbers.
 _NAMES_BY_TYPE: Final = {
-    pa.string(): "run node partition client leader name by f outcome error what on action detail "
-    "event group member role state hash stored_hash line_json property jepsen verdict allowed "
-    "message reason",
+    pa.string(): "run node partition client leader name by f outcome error what on event group "
+    "member role state hash stored_hash line_json",
     pa.int32(): "seq idx nth",
-    pa.bool_(): "final rebalanced uncommitted at_end transaction subscribed named complete "
-    "expected requeue",
-    pa.list_(pa.string()): "nodes isr",
-    pa.list_(pa.list_(pa.string())): "links",
+    pa.bool_(): "final rebalanced uncommitted at_end transaction subscribed named complete requeue",
+    pa.list_(pa.string()): "isr",
     pa.list_(pa.list_(pa.int64())): "epochs",
-    pa.list_(_WITNESS): "witnesses",
 }
 _TYPES: Final = {name: kind for kind, names in _NAMES_BY_TYPE.items() for name in names.split()}
 
@@ -103,8 +84,6 @@ SCHEMAS: Final = {
         "run node incarnation line t_us event partition role leader leader_epoch partition_epoch "
         "leo hw base_offset batch_end from_leo hash isr state term client acks line_json"
     ),
-    "faults": _schema("run fault what action t_us done_us on nodes links dropped delayed detail"),
-    "exits": _schema("run node incarnation t_us code by expected"),
     # `by`: "run", "sent" (what sent something), or a window around the `nth` fault; `name`: of it,
     # the partition.
     "tallies": _schema("run by name nth f outcome us times records"),
@@ -114,10 +93,6 @@ SCHEMAS: Final = {
     "around_faults": _schema(
         f"run nth fault what on begin_us end_us partition {_AROUND} first_ack_ms longest_gap_ms"
     ),
-    "anomalies": _schema(
-        "run property name jepsen partition verdict allowed count offset t_us message witnesses"
-    ),
-    "properties": _schema("run property verdict examined reason"),
 }
 
 
@@ -166,12 +141,6 @@ def all_columns_of(table: pa.Table) -> dict[str, Any]:
     """Return the columns of all rows of a table, as `columns_of` does."""
     batches = table.combine_chunks().to_batches()
     return columns_of(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema))
-
-
-def from_objects(name: str, run: str, objects: Iterable[object]) -> pa.Table:
-    """Return the table `name` of a run from objects with its columns as attributes (None: null)."""
-    fields = attrgetter(*SCHEMAS[name].names[1:])
-    return from_rows(name, ((run, *fields(each)) for each in objects))
 
 
 def write(folder: Path, name: str, part: str, table: pa.Table) -> None:

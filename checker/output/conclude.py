@@ -1,4 +1,4 @@
-"""The files that judging a run leaves: `results.json`, and measures, curves and findings as tables.
+"""The files that judging a run leaves: `results.json`, and measures and curves as tables.
 Each file is written whole or not at all."""
 
 from __future__ import annotations
@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from checker.checks.findings import Origin
-from checker.formats.verdict import Anomaly, RunResult
+from checker.formats.verdict import RunResult
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
 from checker.output import measures
@@ -23,7 +22,7 @@ from node.formats.files import write_whole
 
 @dataclass(frozen=True)
 class RunOutput:
-    """The result of a run, and its tables of curves and findings by name."""
+    """The result of a run, and its tables of curves and measures by name."""
 
     result: RunResult
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -54,29 +53,7 @@ def conclude(
         "around_faults": measures.around_faults_in_short(made["around_faults"]),
     }
     result = assemble(run, origins, summary)
-    return RunOutput(result, {**made, **finding_tables(result)})
-
-
-def finding_tables(result: RunResult) -> dict[str, pa.Table]:
-    """Return the tables `anomalies` and `properties` of a result."""
-    return {
-        "anomalies": tables.from_rows(
-            "anomalies", (_row(anomaly, result.run) for anomaly in result.anomalies)
-        ),
-        "properties": tables.from_rows(
-            "properties",
-            (
-                (result.run, p.property, str(p.verdict), p.examined, p.reason)
-                for p in result.properties
-            ),
-        ),
-    }
-
-
-def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
-    row = {**msgspec.structs.asdict(anomaly), "run": run, "verdict": str(anomaly.verdict)}
-    row["witnesses"] = [msgspec.structs.asdict(w) for w in anomaly.witnesses]
-    return tuple(row[name] for name in tables.SCHEMAS["anomalies"].names)
+    return RunOutput(result, made)
 
 
 def write_results(folder: Path, result: RunResult) -> None:

@@ -89,24 +89,6 @@ def test_spark_tasks_measure_the_same(
     assert result == check_run(folder)
 
 
-def test_findings_are_tables_too(tmp_path: Path) -> None:
-    s = Story()
-    s.busy()
-    s.send(5, at=0)
-    s.final((0, 1_000_000, 12))
-    result = check_run(s.write(tmp_path), write=True)
-    told = json.loads((tmp_path / "results.json").read_bytes())
-    rows = pq.read_table(tmp_path / "tables" / "anomalies.parquet").to_pylist()
-    assert [row["name"] for row in rows] == [a.name for a in result.anomalies]
-    first, said = rows[0], told["anomalies"][0]
-    assert first["verdict"] == "invalid"
-    assert first["witnesses"][0]["op"] == said["witnesses"][0]["op"]
-    for name in ("property", "count", "offset", "message"):
-        assert first[name] == said.get(name, 1)
-    properties = columns(tmp_path / "tables", "properties property verdict examined")
-    assert properties == [f"{p.property} {p.verdict} {p.examined}" for p in result.properties]
-
-
 def test_what_transactions_sent_is_counted(tmp_path: Path) -> None:
     s = Story("a", "b")
     for nth in range(12):
