@@ -168,13 +168,10 @@ def _changed(s: BrokerStep, b: PartitionRecord, a: PartitionRecord, image: Image
     m, rules, name = s.message, s.core.protocol, a.partition
     another = a.leader != b.leader or not {*b.replicas} <= {*a.replicas}
     rose = a.leader_epoch > b.leader_epoch
-    moved = (a.replicas, a.target) != (b.replicas, b.target)
-    single = a.partition_epoch == b.partition_epoch + 1 and not moved
-    if (
-        a.leader_epoch < b.leader_epoch
-        or (another and not rose)
-        or (rose and single and not another)
-    ):
+    # A step may change a partition twice, for example if a tick fences two brokers.
+    once = a.partition_epoch == b.partition_epoch + 1
+    stays = once and not another and (a.replicas, a.target) == (b.replicas, b.target)
+    if a.leader_epoch < b.leader_epoch or (another and not rose) or (stays and rose):
         was = f"epoch {b.leader_epoch} of {b.leader}"
         yield f"changed {name} from {was} to epoch {a.leader_epoch} of {a.leader}"
     if a.partition_epoch <= b.partition_epoch:
@@ -187,7 +184,7 @@ def _changed(s: BrokerStep, b: PartitionRecord, a: PartitionRecord, image: Image
     if entered := {*a.isr} - {*b.isr} - proposed - {a.leader}:
         yield f"let {sorted(entered)} enter the ISR of {name} without a proposal"
     least = min(a.min_isr, len(a.replicas))
-    if rules.elr and len(a.isr) < least and b.min_isr == a.min_isr:
+    if rules.elr and once and len(a.isr) < least and b.min_isr == a.min_isr:
         kept = {*a.isr, *a.elr, *a.last_known_elr}
         if left := {*b.isr, *b.elr} & {*a.replicas} - kept:
             yield f"dropped {sorted(left)} from ISR and ELR of {name}, which is below MinISR"
