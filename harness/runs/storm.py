@@ -81,7 +81,7 @@ class Storm:
         duration_s = self._schedule.workload.duration_ms / 1000
         self._progress.phase("storm", duration_s)
         self._info.phases.storm_us = self._pace.now_us()
-        self._clients.go()
+        self._clients.ask("go")
         # From the first step on the injector counts events.
         self._next_step_ms = self._injector.step(0)
         self._until(lambda: self._asked_to_stop or self._played(), duration_s, faults=True)
@@ -107,7 +107,7 @@ class Storm:
         self._until(self._cluster.heal_members, MEMBERS_S)
         self._injector.note_outcomes()
         self._info.phases.heal_us = self._pace.now_us()
-        self._clients.healed(self._info.phases.heal_us)
+        self._clients.ask("healed", self._info.phases.heal_us)
 
     def recover(self) -> None:
         """Keep writing for a minimum time, until every partition has acknowledged a write and has
@@ -171,7 +171,7 @@ class Storm:
         """Let producers finish what they have begun."""
         self._progress.phase("letting writers finish")
         asked_us = self._pace.now_us()
-        self._clients.stop_writing()
+        self._clients.ask("stop_writing")
 
         def finished() -> bool:
             status = self._clients.status
@@ -185,7 +185,7 @@ class Storm:
         self._progress.phase("final reads")
         began_us = progressed_us = self._info.phases.final_us = self._pace.now_us()
         patience_us = self._info.recovery_limit_ms * 1000
-        self._clients.read_everything()
+        self._clients.ask("read_everything")
         seen = self._clients.status.read_records
 
         def over() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from harness.clients.factory import ClientFactory
@@ -12,7 +12,7 @@ from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
 from harness.sim.network import Envelope, Network
 from harness.systems.floodmark.admin import Admin
-from harness.systems.interface import RunClients
+from harness.systems.interface import ClientRequest, RunClients
 from node.formats.messages import AdminRequest, AdminResponse
 from node.formats.wire import ADMIN
 
@@ -48,31 +48,15 @@ class SimClients(RunClients):
         status.t_us = self._queue.now_us
         return status
 
-    def go(self) -> None:
-        self._begin(self._group.go())
-
-    def operate(self, operation: int) -> None:
-        """Begin the operation of the schedule's workload with this number."""
-        self._begin(self._group.operate(operation))
-
-    def healed(self, t_us: int) -> None:
-        self._begin(self._group.healed(t_us))
-
-    def stop_writing(self) -> None:
-        self._begin(self._group.stop_writing())
-
-    def read_everything(self) -> None:
-        self._begin(self._group.read_everything())
-
-    def close(self) -> None:
-        self._due_us.clear()
-
-    def _begin(self, clients: Collection[str]) -> None:
+    def ask(self, what: ClientRequest, *arguments: int) -> None:
         self._changed = True
-        for client in clients:
+        for client in getattr(self._group, what)(*arguments):
             self._network.join(client, self._arrive)
             self._due_us[client] = self._queue.now_us
             self._arm(client, self._queue.now_us)
+
+    def close(self) -> None:
+        self._due_us.clear()
 
     def _arrive(self, envelope: Envelope) -> None:
         client, source, message, body = envelope

@@ -147,7 +147,7 @@ class SimWorld(World):
         self._nodes[node].set_clock_rate(percent)
 
     def operate(self, operation: int) -> None:
-        self._clients.operate(operation)
+        self._clients.ask("operate", operation)
 
     def command(self, command: Command) -> None:
         self._admin.carry_out(command)

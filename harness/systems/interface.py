@@ -5,16 +5,16 @@ own (see `harness.systems.registry`). `ClusterUnderTest` is one cluster of it, `
 clients of a run. Our own brokers (`harness.systems.floodmark`) are the first implementation. All
 systems are judged by the same checks, as far as their evidence allows.
 
-The phases (`harness.runs.storm`) call in this order: `launch`, `start`, `clients`,
-`RunClients.go`; during the storm `poll` many times a second and `world` for each fault; after
-the heal `RunClients.healed`, `stop_writing`, `read_everything`, `close`; then `stop`,
-`dump_logs`, `close`."""
+The phases (`harness.runs.storm`) call in this order: `launch`, `start`, `clients`, and ask them to
+`go`; during the storm `poll` many times a second and `world` for each fault; after the heal they
+ask the clients `healed`, `stop_writing` and `read_everything`; then `stop`, `dump_logs`,
+`close`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -35,32 +35,27 @@ from node.formats.trace import TraceEvent
 NO_LINKS: Final = "none"
 
 
+ClientRequest = Literal["go", "operate", "healed", "stop_writing", "read_everything"]
+
+
 class RunClients(Protocol):
     """The clients of a run, in whatever process; they write `history.jsonl`.
 
     A line is an `Op` (`harness.formats.history`), and every value of a run is written only once.
     The sessions of `harness.clients` speak our brokers' protocol; another system uses its own
-    client library and writes the lines before and after its calls."""
+    client library and writes the lines before and after its calls.
+
+    `go` starts the workload, `operate` its operation of that number. After `healed`,
+    acknowledgements of sends since that time count as recovery. After `stop_writing` producers
+    begin no more operations; the caller waits for `status.writers_idle`. The final reads, which
+    `read_everything` begins, are over once `status.final` is "done"."""
 
     @property
     def status(self) -> Status:
         """The latest known status; its `problem` is set when the clients cannot go on."""
 
-    def go(self) -> None:
-        """Start the workload."""
-
-    def operate(self, operation: int) -> None:
-        """Let the client of operation number `operation` of the workload begin it."""
-
-    def healed(self, t_us: int) -> None:
-        """Tell the clients the time of the heal; acknowledgements of later sends count as
-        recovery."""
-
-    def stop_writing(self) -> None:
-        """Let producers begin no more operations; the caller waits for `status.writers_idle`."""
-
-    def read_everything(self) -> None:
-        """Begin the final reads; they are over once `status.final` is "done"."""
+    def ask(self, what: ClientRequest, *arguments: int) -> None:
+        """Make a request to the clients."""
 
     def close(self) -> None:
         """End the clients."""

@@ -213,7 +213,7 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
     def _operate(self, operation: int) -> None:
         if self._clients is None:
             raise FloodmarkError(f"operation {operation} needs clients, which have not started")
-        self._clients.operate(operation)
+        self._clients.ask("operate", operation)
 
     def _look_at_disk(self, node: str) -> None:
         """Blame the disk of a node that has ended, if the disk has ended too."""

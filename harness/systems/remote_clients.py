@@ -15,7 +15,7 @@ from harness.clients.factory import ClientFactory
 from harness.clients.types import Status
 from harness.formats.problem import how_ended
 from harness.runs.clock import now_us
-from harness.systems.interface import RunClients
+from harness.systems.interface import ClientRequest, RunClients
 from node.runtime import children
 from node.runtime.template import REAP_S
 
@@ -28,9 +28,9 @@ START_US: Final = 30_000_000
 
 
 class ClientCommand(NamedTuple):
-    """A command of the harness to the clients: a request of `RunClients`, with its arguments."""
+    """A command of the harness to the process of the clients: a request, or its end."""
 
-    what: Literal["go", "operate", "healed", "stop_writing", "read_everything", "quit"]
+    what: ClientRequest | Literal["quit"]
     arguments: tuple[int, ...] = ()
 
 
@@ -84,20 +84,8 @@ class RemoteClients(RunClients):
         self._status.problem = self._status.problem or self._problem
         return self._status
 
-    def go(self) -> None:
-        self._command(ClientCommand("go"))
-
-    def operate(self, operation: int) -> None:
-        self._command(ClientCommand("operate", (operation,)))
-
-    def healed(self, t_us: int) -> None:
-        self._command(ClientCommand("healed", (t_us,)))
-
-    def stop_writing(self) -> None:
-        self._command(ClientCommand("stop_writing"))
-
-    def read_everything(self) -> None:
-        self._command(ClientCommand("read_everything"))
+    def ask(self, what: ClientRequest, *arguments: int) -> None:
+        self._command(ClientCommand(what, arguments))
 
     def close(self, timeout_s: float = 5.0) -> None:
         self._command(ClientCommand("quit"))

@@ -69,12 +69,14 @@ class FakeWorld(RecordingWorld):
 
 
 class FakeClients:
-    """Always acknowledging, unless `problem` is set; `calls` is what was asked of them."""
+    """Always acknowledging, unless `problem` is set; `calls` is what was asked of them, `after`
+    what happens after a request."""
 
     def __init__(self, partitions: tuple[str, ...], world: FakeWorld) -> None:
         self._partitions = partitions
         self._world = world
         self.calls: list[str] = []
+        self.after: dict[str, Callable[[], None]] = {}
         self.problem = ""
         self.recovers = True
         self.answers = True
@@ -95,23 +97,14 @@ class FakeClients:
             operated=sum(act.startswith("operate") for act in self._world.done),
         )
 
-    def go(self) -> None:
-        self.calls.append("go")
-
-    def operate(self, operation: int) -> None:
-        raise AssertionError("the world delivers operations")
-
-    def healed(self, t_us: int) -> None:
-        self.calls.append("healed")
-        if self.recovers:
-            self._progress = dict.fromkeys(self._partitions, t_us + 5)
-
-    def stop_writing(self) -> None:
-        self.calls.append("stop_writing")
-
-    def read_everything(self) -> None:
-        self.calls.append("read_everything")
-        self._final = "done" if self.answers else "running"
+    def ask(self, what: str, *arguments: int) -> None:
+        assert what != "operate", "the world delivers operations"
+        self.calls.append(what)
+        if what == "healed" and self.recovers:
+            self._progress = dict.fromkeys(self._partitions, arguments[0] + 5)
+        if what == "read_everything":
+            self._final = "done" if self.answers else "running"
+        self.after.get(what, lambda: None)()
 
     def close(self) -> None:
         self.calls.append("close")

@@ -95,7 +95,7 @@ class RunStage:
                     world.kill(node)
                 return []
 
-            _after(cluster.made, "healed", ended)
+            cluster.made.after["healed"] = ended
             vars(cluster)["poll"] = poll
 
         self.prepare.append(change)
@@ -147,7 +147,7 @@ class RunStage:
                 return []
 
             if after:
-                _after(cluster.made, after, raise_all)
+                cluster.made.after[after] = raise_all
             else:
                 vars(cluster)["poll"] = poll
 
@@ -206,14 +206,3 @@ class RunStage:
         missing = [name.removesuffix("_us") for name, at in phases.items() if not at]
         lengths = ", ".join(f"{name} {us // 1000} ms" for name, us in took.items())
         return [lengths, f"not reached: {' '.join(missing) or '-'}"]
-
-
-def _after(thing: Any, name: str, then: Callable[[], None]) -> None:
-    """Do something more whenever a method was called."""
-    method = getattr(thing, name)
-
-    def both(*arguments: Any) -> None:
-        method(*arguments)
-        then()
-
-    setattr(thing, name, both)

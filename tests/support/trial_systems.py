@@ -40,11 +40,14 @@ class InMemoryClients(FakeClients):
             self._send()
         return super().status
 
-    def go(self) -> None:
-        super().go()
-        # However late the next look is.
-        for _ in range(2 * FORGOTTEN):
-            self._send()
+    def ask(self, what: str, *arguments: int) -> None:
+        super().ask(what, *arguments)
+        if what == "go":
+            # However late the next look is.
+            for _ in range(2 * FORGOTTEN):
+                self._send()
+        if what == "read_everything":
+            self._read_everything()
 
     def _send(self) -> None:
         offset, value = len(self._log), 1 + len(self._log)
@@ -54,7 +57,7 @@ class InMemoryClients(FakeClients):
             done=(Send(partition="log-0", value=value, offset=offset),),
         )
 
-    def read_everything(self) -> None:
+    def _read_everything(self) -> None:
         kept = len(self._log) - self._forgotten
         record = RecordRun(offset=0, value=1, count=kept)
         self._write(
@@ -65,7 +68,6 @@ class InMemoryClients(FakeClients):
                 Read(partition="log-0", start=kept, hw=kept),
             ),
         )
-        super().read_everything()
         self._file.close()
 
     def _write(

@@ -62,7 +62,7 @@ def test_a_run_on_a_disk_that_fills_up_still_says_that_it_finished(
 
     for module in (seal, run_folder):
         monkeypatch.setattr(module, "write_whole", write_unless_full)
-    stage.clients(go=lambda: full.append(True))
+    stage.clients(after={"go": lambda: full.append(True)})
     stage.run()
     assert stage.info["state"] == "finished"
     assert {problem["kind"] for problem in stage.info["problems"]} == {"disk-full"}

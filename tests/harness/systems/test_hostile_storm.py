@@ -129,7 +129,7 @@ def test_a_live_cluster_survives_a_storm_of_hostile_messages(tmp_path: Path) -> 
     storm, context = Storm(1), zmq.Context()
     with storming(tmp_path) as cluster:
         clients = cluster.clients()
-        clients.go()
+        clients.ask("go")
 
         def acked_more(than: int = 0) -> bool:
             # Clients whose reports nobody reads stop before long.

@@ -74,13 +74,13 @@ def measure(store: Path, load: Load, flush: Flush, clients: int) -> LoadFigures:
     try:
         driver = cluster.clients()
         cluster.start()
-        driver.go()
+        driver.ask("go")
         until(lambda: _acked(cluster, driver), "the first acknowledgement")
         let_pass(cluster, driver, WARM_UP_S)
         began_us = now_us()
         let_pass(cluster, driver, load.seconds)
         ended_us = now_us()
-        driver.stop_writing()
+        driver.ask("stop_writing")
         let_pass(cluster, driver, 0.5)
         driver.close()
     finally:
