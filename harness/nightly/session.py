@@ -69,6 +69,7 @@ class NightlySession:
             work_through(self, environment.pool, environment.stopping)
             if environment.stopping():
                 self.state = STOPPED
+                self._remove_cut_off()
         except (FloodmarkError, OSError) as error:
             self._fail(error)
         try:
@@ -123,9 +124,6 @@ class NightlySession:
         self._night.add(row, seconds)
         if isinstance(row, Ran) and row.kept:
             prune(self._night.store, self._night.request.kept_per_class)
-
-    def cut_off(self, job: Job) -> None:
-        self._remove_cut_off()
 
     def _may_go_on(self) -> bool:
         """Return whether there is room for another job."""

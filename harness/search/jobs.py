@@ -93,10 +93,6 @@ class Policy(Protocol):
         """Record a job that has ended."""
         ...
 
-    def cut_off(self, job: Job) -> None:
-        """Remove the files of a killed job."""
-        ...
-
 
 def work_through(policy: Policy, pool: Pool, stop: Callable[[], bool]) -> None:
     """Do the jobs of a policy until none is left, or until `stop` says to kill those that run."""
@@ -107,13 +103,9 @@ def work_through(policy: Policy, pool: Pool, stop: Callable[[], bool]) -> None:
             return
         for ended in pool.ended(LOOK_S):
             policy.take(ended)
-    killed = pool.kill()
-    for ended in killed:
+    for ended in pool.kill():
         if ended.row is not None:  # It had answered already.
             policy.take(ended)
-    for ended in killed:
-        if ended.row is None:
-            policy.cut_off(ended.job)
 
 
 def do_one(job: Job, pool: Pool, stop: Callable[[], bool], longest_s: float = math.inf) -> Any:

@@ -102,7 +102,6 @@ class Search:
         self.kept: dict[str, Finding] = {}
         self.done: set[str] = set()
         """The buckets of the findings that were shrunk."""
-        self.first: Finding | None = None
         self._journal = journal
         self._store = store
         self._seed = seed
@@ -313,7 +312,6 @@ class Search:
 
     def _keep(self, finding: Finding) -> Path:
         """Write a finding to the store. It may not have been before the command was killed."""
-        self.first = self.first or finding
         self.kept[finding.bucket] = finding
         return findings.keep_unless_smaller(finding, self._store)
 
@@ -355,9 +353,6 @@ class Search:
             if finding.shrunk:
                 self.done.add(finding.bucket)
             self._report(finding, folder)
-
-    def cut_off(self, job: Job) -> None:
-        """Leave the files of a killed job; they are removed at the end of the search."""
 
     def _add(self, row: SearchRow, seconds: float) -> None:
         row.seconds, row.worked_s = round(seconds, 2), round(self.seconds(), 2)

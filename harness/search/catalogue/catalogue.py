@@ -239,9 +239,6 @@ class Catalogue:
             self._output(f"{one.name}: {error}")
             self._end(one, STOPPED)
 
-    def cut_off(self, job: Job) -> None:
-        self._of.pop(id(job)).running -= 1
-
     def _end(self, one: _OpenSearch, state: str) -> None:
         self._open.remove(one)
         with closing(one.journal):
