@@ -418,8 +418,9 @@ class Broker:
     def _tick(self) -> None:
         ctx, now = self.ctx, self.ctx.now_us
         self.quorum.tick(ctx)
-        if self.controller is not None and self._controller_us <= now:
-            self._controller_us = self.controller.tick(ctx)
+        active = self.controller if self.quorum.r.role == "leader" else None
+        if active is not None and self._controller_us <= now:
+            self._controller_us = active.tick(ctx)
         if self.membership is not None:
             self.membership.tick(ctx, self._applied)
         if self.coordinator is not None and self.coordinator.wake_us <= now:
