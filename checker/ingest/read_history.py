@@ -75,6 +75,8 @@ _MOVES: Final = ("assign", "subscribe", "crash")
 JOINED_AT_A_TIME: Final = 50_000
 ROWS_A_PART: Final = 1_000_000
 _PARTS: Final = ("ops", "sends", "reads")
+_BEHIND: Final = 1 << 62
+"""The row of a sentence behind all rows of a part."""
 
 
 class Strange(NamedTuple):
@@ -298,7 +300,8 @@ class Reader(FileReader[Op]):
         outcome = done.type if done else "info"
         begun = ops[found.begun[nth]].t_us if found.begun[nth] >= 0 else joined.NO_TIME
         ended = done.t_us if done else joined.NO_TIME
-        row, line = int(found.last[nth]), int(found.end_line[nth])
+        # One that never ends is known to do so behind the last line only.
+        row, line = int(found.last[nth]) if done else _BEHIND, int(found.end_line[nth])
         if op.group:
             common = (op.process, op.client, outcome, begun, ended)
             said.extend(Said(row, *each) for each in self.add_of_group(op, done, common, line))

@@ -188,6 +188,18 @@ def test_every_record_of_a_poll_counts(
     assert counts == records
 
 
+def test_what_is_wrong_with_an_operation_that_never_ends_is_said_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [("invoke", 1), ("invoke", 2), ("ok", 1)]
+    joins = [{"type": kind, "f": "join", "process": process, "time": 5} for kind, process in lines]
+    file = tmp_path / "history"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in joins))
+    at_once, alone = both(file, "jepsen", monkeypatch, 1)
+    assert at_once == alone
+    assert len(alone[2]) == 2
+
+
 ODD_LINES = Path(__file__).with_name("odd_jepsen_lines.txt").read_text().splitlines()
 
 
