@@ -155,10 +155,6 @@ class NodeProcesses(Generic[Running]):
         none."""
         return self._incarnations.get(node, 0)
 
-    def pid(self, node: str) -> int | None:
-        """Return the process that was started for the node; None when it is down."""
-        return self._running[node].pid if node in self._running else None
-
     def pids(self, node: str) -> list[int]:
         return self._running[node].pids() if node in self._running else []
 

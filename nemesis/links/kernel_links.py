@@ -66,11 +66,6 @@ class KernelLinks:
             self.close()
             raise
 
-    @property
-    def pid(self) -> int:
-        """Always 0: no process carries these links, but the kernel."""
-        return 0
-
     def wait_ready(self) -> None:
         """Return at once: kernel links are ready when they are made."""
 

@@ -73,11 +73,6 @@ class LinkProcess(Generic[Stats]):
         self.child = children.start(self.process, main, config, theirs)
         theirs.close()
 
-    @property
-    def pid(self) -> int:
-        """The pid of the process; 0 once it is closed."""
-        return 0 if self._closed else self.child.pid
-
     def wait_ready(self) -> None:
         """Return once the process carries traffic. Raises FloodmarkError if it cannot."""
         self.ask(GetStats(), START_S)

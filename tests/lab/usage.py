@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
 import psutil
-
-from harness.runs.clock import PeriodicThread
 
 BLOCK_BYTES: Final = 512
 """The unit of `st_blocks`."""
@@ -20,15 +19,29 @@ _FAMILY_EVERY: Final = 10
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class MemoryMonitor(PeriodicThread):
+class MemoryMonitor:
     """A thread that measures the resident memory of this process and its descendants in the
     context; `peak_bytes` is the most. Shared pages count for each process: an upper bound."""
 
     def __init__(self) -> None:
-        super().__init__(self._note, _EVERY_S, "memory")
         self.peak_bytes = 0
         self._turn = 0
         self._members: list[int] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        self._note()
+        while not self._done.wait(_EVERY_S):
+            self._note()
 
     def _note(self) -> None:
         if self._turn % _FAMILY_EVERY == 0:

@@ -105,12 +105,12 @@ def test_a_hub_that_has_ended_answers_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_a_silent_hub_is_reported_and_its_late_answer_skipped(net: Net) -> None:
-    os.kill(net.control.pid, signal.SIGSTOP)
+    os.kill(net.control.child.pid, signal.SIGSTOP)
     try:
         with pytest.raises(LinksGone, match="did not answer within"):
             net.control.stats(0.05)
     finally:
-        os.kill(net.control.pid, signal.SIGCONT)
+        os.kill(net.control.child.pid, signal.SIGCONT)
     number = net.control.add(LinkRule(senders=("n1",), receivers=("n2",), action="drop"))
     assert net.control.stats().rules.keys() == {number}
 
@@ -120,7 +120,7 @@ def test_a_hub_that_confirms_no_rule_is_killed(tmp_path: Path) -> None:
     """It would be unknown whether the rule is in force."""
     with contextlib.closing(Net(tmp_path)) as own:
         own.control.wait_ready()
-        os.kill(own.control.pid, signal.SIGSTOP)
+        os.kill(own.control.child.pid, signal.SIGSTOP)
         with pytest.raises(LinksGone, match="did not answer"):
             own.control.ask(RemoveRule(number=1), 0.05)
         own.control.child.join(PATIENCE_S)
@@ -149,11 +149,11 @@ if __name__ == "__main__":
     control = HubControl(config)
     try:
         control.wait_ready()
-        os.kill(control.pid, signal.SIGINT)  # Ctrl-C is the harness's affair
+        os.kill(control.child.pid, signal.SIGINT)  # Ctrl-C is the harness's affair
         control.stats()
     except FloodmarkError:
         print(control.child.exitcode, flush=True)
-    print(control.pid, flush=True)
+    print(control.child.pid, flush=True)
     signal.pause()
 """
 
