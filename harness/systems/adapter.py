@@ -314,11 +314,10 @@ class Adapter:
 
     @property
     def home(self) -> Path:
-        """The folder given by the setting `home`. Raises UsageError that says how to get it."""
-        if given := self.setting.get("home"):
-            usual = any(given == each.default for each in self.settings if each.name == "home")
-            return host_tools.at(given) if usual else Path(given)
-        raise UsageError(f"the folder of the server is not known: {self.needs}")
+        """The folder that the setting `home` names."""
+        given = self.setting["home"]
+        usual = any(given == each.default for each in self.settings if each.name == "home")
+        return host_tools.at(given) if usual else Path(given)
 
     @functools.cached_property
     def java(self) -> str:

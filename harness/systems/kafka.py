@@ -39,7 +39,6 @@ class Kafka(KafkaGroups):
         Setting("elr", "", "eligible.leader.replicas.version, from 4.0 on", ("", "0", "1")),
         Setting("controllers", "combined", "with the brokers, or v1", ("combined", "separate")),
         PROTOCOL,
-        Setting("home", "", "the folder of a release elsewhere", program=True),
     )
     listens, unsynced = ("client", "controller"), ("logs/log-*/*.log",)
     failover_ms, restart_ms, change_ms = 9000, 8000, 30_000
@@ -49,7 +48,7 @@ class Kafka(KafkaGroups):
 
     @property
     def home(self) -> Path:
-        return kafka_config.home_of(self.setting["home"] or self.server)
+        return kafka_config.home_of(self.server)
 
     def version(self) -> str:
         return kafka_config.version_in(self.home)

@@ -26,9 +26,6 @@ def mistakes(adapter: type[Adapter]) -> Iterator[str]:
     for needed in _NEEDED if adapter.has_groups() else ():
         if all(getattr(adapter, name) is getattr(Adapter, name) for name in needed):
             yield f"{' or '.join(needed)} is not written, and a group of consumers needs it"
-    for name in sorted(vars(adapter)):
-        if not name.startswith("_") and name in _LIKELY_MISTAKES:
-            yield f"{name} means nothing: {_LIKELY_MISTAKES[name]} is meant"
     yield from _wrong_settings(adapter)
     if "client" not in adapter.listens:
         yield "listens has no 'client', which is where clients dial"
@@ -41,9 +38,6 @@ def mistakes(adapter: type[Adapter]) -> Iterator[str]:
             yield f"faults names '{kind}', which is no kind of fault (see floodmark faults)"
     if not adapter.summary:
         yield "summary is empty: floodmark systems has nothing to say"
-
-
-_LIKELY_MISTAKES: Final = {"ports": "listens", "options": "settings", "doors": "listens"}
 
 
 def _wrong_method(adapter: type[Adapter], name: str) -> Iterator[str]:

@@ -35,7 +35,7 @@ def of_leader(*faults: dict[str, Any], folder: Path) -> str:
     return "schedule.json"
 
 
-KAFKA = {"acks": "all", "unclean": "false", "elr": "", "controllers": "combined", "home": ""}
+KAFKA = {"acks": "all", "unclean": "false", "elr": "", "controllers": "combined"}
 
 
 def on(system: str, *values: Any, marks: Sequence[pytest.MarkDecorator] = ()) -> Any:

@@ -484,7 +484,6 @@ class Wrong(Adapter):
     probed = ("peer",)
     faults = ("earthquake",)
     settings = (Setting("a", "x", "", ("y",)), Setting("a", "", ""))
-    options = ()
 
     def command(self, me: Node) -> list[str]:  # type: ignore[override]
         return []
@@ -505,7 +504,6 @@ def test_all_mistakes_of_a_class_are_named() -> None:
         "read is not written",
         "command must take (self, me, others)",
         "dump must be a plain function, not async",
-        "options means nothing: settings is meant",
         "the default of setting 'a' is none of its values",
         "two settings are called 'a'",
         "listens has no 'client', which is where clients dial",
