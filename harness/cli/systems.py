@@ -36,7 +36,8 @@ def check(request: SystemCheckRequest) -> int:
     passed, links = True, request.links
     for step in check_system(found, request.store, links=links, quiet=request.quiet):
         passed = passed and step.passed
-        print(f"{'ok ' if step.passed else 'NOT'} {step.name}: {step.sentence}")
+        # At once, into a file too: processes of the next step would write it again.
+        print(f"{'ok ' if step.passed else 'NOT'} {step.name}: {step.sentence}", flush=True)
         for hint in step.hints:
             print(f"    hint: {hint}")
         if not step.passed and step.folder is not None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.runs import system_check
+from harness.runs.system_check import CheckStep
 from harness.systems.external import cluster
 from tests.support import trial_adapters
 from tests.support.command import exit_code
@@ -33,6 +38,21 @@ def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[st
     """Its exit code and lines."""
     code = exit_code(["systems", "check", "--quiet", *words])
     return code, capsys.readouterr().out.splitlines()
+
+
+def test_a_step_is_printed_before_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, seen = io.BytesIO(), []
+
+    def steps(*_: Any, **__: Any) -> Iterator[CheckStep]:
+        for name in ("class", "kill"):
+            yield CheckStep(name, True, "it is so")
+            seen.append(file.getvalue().decode())
+
+    monkeypatch.setattr(system_check, "check_system", steps)
+    with io.TextIOWrapper(file) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert exit_code(["systems", "check", "--quiet", TRIAL]) == 0
+        assert seen == ["ok  class: it is so\n", "ok  class: it is so\nok  kill: it is so\n"]
 
 
 @pytest.mark.integration
