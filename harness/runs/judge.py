@@ -110,21 +110,6 @@ class SparkSoon:
         return check(folders, session=session, out=out, again=again, small_bytes=IN_PROCESS_BYTES)
 
 
-class ManyProcesses:
-    """A judge of large runs by one process for each core of this machine. Main thread only."""
-
-    def ready(self) -> None:
-        """Do nothing: `check` starts the processes."""
-
-    def check(
-        self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
-    ) -> list[RunResult]:
-        """Judge run folders as `SparkSoon.check` does. Raises CheckerError if a process fails."""
-        from checker.engine.stages import check_on_processes
-
-        return check_on_processes(folders, out=out, again=again, small_bytes=IN_PROCESS_BYTES)
-
-
 def is_much(folders: Sequence[Path]) -> bool:
     """Return whether these run folders are too much work for this process alone."""
     from checker.ingest.ingest import work_bytes
@@ -188,8 +173,10 @@ def _judged(
                 raise
             tell(f"{error} The run is judged without Spark instead.")
     if much and threading.current_thread() is threading.main_thread():
+        from checker.engine.stages import check_on_processes
+
         try:
-            return ManyProcesses().check(folders, out=out, again=again)
+            return check_on_processes(folders, out=out, again=again, small_bytes=IN_PROCESS_BYTES)
         except CheckerError as error:
             tell(f"{error} The run is judged in this process instead.")
     try:

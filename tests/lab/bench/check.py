@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from checker.engine.stages import check_on_processes
 from checker.formats.verdict import RunResult, Verdict
 from harness.cli.common import print_table
-from harness.runs.judge import ManyProcesses, SparkSoon
+from harness.runs.judge import IN_PROCESS_BYTES, SparkSoon
 from harness.runs.run_paths import run_folder
 from node.formats.errors import FloodmarkError
 from tests.lab.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
@@ -21,6 +23,7 @@ from tests.lab.bench.synthetic_files import write_jepsen, write_lines
 from tests.lab.usage import MemoryMonitor, ProcessorTime
 
 _LARGE: Final = 1_000_000
+Judge = Callable[[Sequence[Path]], list[RunResult]]
 
 
 class FromLines(NamedTuple):
@@ -54,54 +57,52 @@ def run_check_bench(
 ) -> list[Checked]:
     """Make, judge and compare histories: each size with each share of the sends to the first key.
     With `group` a group consumes. Raises FloodmarkError if Spark is asked for and is missing."""
-    session: SparkSoon | ManyProcesses = ManyProcesses()
+    judge: Judge = partial(check_on_processes, small_bytes=IN_PROCESS_BYTES)
     if spark:
         session = SparkSoon()
         session.begin(large=max(ops) >= _LARGE)
+        session.ready()
+        judge = session.check
     injected = () if group else tuple(INJECTIONS)
     sizes = [Size(ops=count, hot=share, anomalies=injected) for count in ops for share in hot]
     maker = GroupMaker if group else Maker
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as name:
-        return [_of_one_size(session, Path(name), size, maker, lines=lines) for size in sizes]
+        return [_of_one_size(judge, Path(name), size, maker, lines=lines) for size in sizes]
 
 
 def _of_one_size(
-    session: SparkSoon | ManyProcesses, place: Path, size: Size, maker: type[Maker], *, lines: bool
+    judge: Judge, place: Path, size: Size, maker: type[Maker], *, lines: bool
 ) -> Checked:
     """Make and judge one history."""
     folder = place / f"{size.ops}-operations-{size.hot:g}"
     folder.mkdir()
-    found = _judged(session, folder, size, maker(size, folder).make())
+    found = _judged(judge, folder, size, maker(size, folder).make())
     if lines:
-        found = found._replace(from_lines=tuple(_from_lines(session, folder, found)))
+        found = found._replace(from_lines=tuple(_from_lines(judge, folder, found)))
     shutil.rmtree(folder)
     return found
 
 
-def _from_lines(
-    session: SparkSoon | ManyProcesses, folder: Path, known: Checked
-) -> Iterator[FromLines]:
+def _from_lines(judge: Judge, folder: Path, known: Checked) -> Iterator[FromLines]:
     """Judge the same history, which first must be read from its lines into tables."""
     target = folder.with_name(f"{folder.name}-lines")
     write_lines(folder, target)
     history = target / "history.jsonl"
-    yield _of_lines(session, target, "own", history, known)
+    yield _of_lines(judge, target, "own", history, known)
     for form, name in (("json", "history.json"), ("edn", "history.edn")):
         other = folder.with_name(f"{folder.name}-{form}") / name
         other.parent.mkdir()
         write_jepsen(history, other, form)
-        yield _of_lines(session, other, form, other, known)
+        yield _of_lines(judge, other, form, other, known)
         shutil.rmtree(other.parent)
     shutil.rmtree(target)
 
 
-def _of_lines(
-    session: SparkSoon | ManyProcesses, path: Path, form: str, file: Path, known: Checked
-) -> FromLines:
+def _of_lines(judge: Judge, path: Path, form: str, file: Path, known: Checked) -> FromLines:
     """Judge the history at `path`, a run folder or the file of another tool."""
     with MemoryMonitor() as memory, ProcessorTime() as processor:
         began = time.monotonic()
-        (result,) = session.check([run_folder(path)])
+        (result,) = judge([run_folder(path)])
         seconds = time.monotonic() - began
     if result.verdict != known.verdict:
         raise FloodmarkError(
@@ -116,12 +117,11 @@ def _of_lines(
     )
 
 
-def _judged(session: SparkSoon | ManyProcesses, folder: Path, size: Size, made: Made) -> Checked:
-    """Judge one history with a running session."""
-    session.ready()
+def _judged(judge: Judge, folder: Path, size: Size, made: Made) -> Checked:
+    """Judge one history."""
     with MemoryMonitor() as memory, ProcessorTime() as processor:
         began = time.monotonic()
-        (result,) = session.check([folder])
+        (result,) = judge([folder])
         seconds = time.monotonic() - began
     if result.verdict is Verdict.UNKNOWN:
         raise FloodmarkError(f"the history could not be judged: {result.sentence}")
