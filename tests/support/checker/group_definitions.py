@@ -177,14 +177,10 @@ class Judge:
                 owed |= op.outcome != "fail" and seen < begin
                 if owed and not self.exhausted(()):
                     yield "undelivered"
-            elif (
-                self.promise.kind == "acks"
-                and op.outcome != "fail"
-                and self.may_be_kept(value)
-                and not any(r.offset in self.cut for r in mine)
-            ):
-                keys = {r.key for r in mine}
-                if not any(s.key in keys for s in self.settled) and not self.exhausted(mine):
+            elif self.promise.kind == "acks" and op.outcome != "fail" and self.may_be_kept(value):
+                own = [r for r in mine if r.value == value and r.offset not in self.cut]
+                tried = any(s.key == r.key for s, r in product(self.settled, own))
+                if own and not tried and not self.exhausted(own):
                     yield "not-redelivered"
 
     def may_be_kept(self, value: int) -> bool:
