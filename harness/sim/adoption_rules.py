@@ -39,6 +39,11 @@ def end_of(entries: Entries, epoch: int, leo: int) -> tuple[int, int]:
     return below[-1], above[0] if above else leo
 
 
+def last_epoch(r: Replica) -> int:
+    """Return the last epoch that a fetch states; -1 if the protocol does not compare it."""
+    return r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1
+
+
 def _log(r: Replica, b: Before, leo: int, hw: int) -> Iterator[str]:
     """Check the end of the log and the high watermark."""
     if (r.leo, r.hw) != (leo, hw):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from harness.sim.adoption_rules import end_of
+from harness.sim.adoption_rules import end_of, last_epoch
 from harness.sim.step import BrokerStep
 from node.core import batch as batches
 from node.core.protocol import Commit, Truncation
@@ -101,20 +101,6 @@ def epoch_end_response(
     yield from _differs(f"end of epoch {asked}", (m.epoch, m.end_offset), expected)
 
 
-def fetch_request(s: BrokerStep, r: Replica, m: FetchRequest, body: bytes) -> Iterator[str]:
-    """Check a fetch, which states the end of the follower's log."""
-    last = r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1
-    said = m.offset, m.last_epoch, m.leader_epoch, m.broker_epoch, m.observer
-    has = r.leo, last, r.leader_epoch, s.core.ctx.broker_epoch, r.observer
-    yield from _differs("log end, last epoch, leader epoch, broker epoch", said, has)
-
-
-def epoch_end_request(s: BrokerStep, r: Replica, m: EpochEndRequest, body: bytes) -> Iterator[str]:
-    """Check a question where an epoch ends."""
-    asks = m.epoch, m.leader_epoch
-    yield from _differs("epoch, leader epoch", asks, (r.fetching.asking, r.leader_epoch))
-
-
 def append_entries(s: BrokerStep, r: Replica, m: AppendEntries, body: bytes) -> Iterator[str]:
     """Check records that a leader pushes ("quorum-push")."""
     if r.role != "leader" or m.leader_epoch != r.leader_epoch:
@@ -128,16 +114,6 @@ def append_entries(s: BrokerStep, r: Replica, m: AppendEntries, body: bytes) -> 
             yield wrong
 
 
-def vote_request(s: BrokerStep, r: Replica, m: VoteRequest, body: bytes) -> Iterator[str]:
-    """Check a request for a vote: the end of the candidate's log, and its term."""
-    said = m.term, m.last_epoch, m.last_offset
-    has = r.leader_epoch + m.pre, r.log.last_epoch, r.leo
-    yield from _differs("term and log end", said, has)
-    quorum = s.core.quorums[r.partition]
-    if not quorum.is_voter or (not m.pre and quorum.voted_for != s.node):
-        yield f"asked for votes in term {m.term}, in which it may not stand"
-
-
 def vote_response(s: BrokerStep, r: Replica, m: VoteResponse, body: bytes) -> Iterator[str]:
     """Check the answer to a request for a vote."""
     yield from _differs("term", m.term, r.leader_epoch)
@@ -145,25 +121,46 @@ def vote_response(s: BrokerStep, r: Replica, m: VoteResponse, body: bytes) -> It
     yield from _differs("that it votes", m.granted, given)
 
 
-def begin_epoch(s: BrokerStep, r: Replica, m: BeginQuorumEpoch, body: bytes) -> Iterator[str]:
-    """Check an announcement of a leader."""
-    leads = r.leader_epoch if r.role == "leader" else -1
-    yield from _differs("that it leads term", m.term, leads)
+def _ends(r: Replica, partition_epoch: int) -> bool:
+    """Return whether a replica's log cannot grow in this partition epoch."""
+    return r.role != "leader" and r.partition_epoch >= partition_epoch
 
 
-def report_leader(s: BrokerStep, r: Replica, m: ReportLeader, body: bytes) -> Iterator[str]:
-    """Check a report about a leader ("liftbridge")."""
-    said = m.leader, m.leader_epoch, m.partition_epoch
-    yield from _differs("leader and epochs", said, (r.leader, r.leader_epoch, r.partition_epoch))
+def _stands(s: BrokerStep, r: Replica) -> bool:
+    """Return whether a node stands for election: it may vote, and votes for itself."""
+    quorum = s.core.quorums[r.partition]
+    return quorum.is_voter and quorum.voted_for == s.node
 
 
-def log_info(s: BrokerStep, r: Replica, m: ReplicaLogInfo, body: bytes) -> Iterator[str]:
-    """Check the statement of a log end ("Elections, recovery, reassignment, shutdown")."""
-    said = m.broker_epoch, m.last_epoch, m.end_offset
-    has = s.core.ctx.broker_epoch, r.log.last_epoch, r.leo
-    yield from _differs("broker epoch and log end", said, has)
-    if r.role == "leader" or r.log.damage is not None or m.partition_epoch > r.partition_epoch:
-        yield f"stated the end of its log, which may change, as {r.role}"
+_STATED: Final[dict[type, Callable[[BrokerStep, Replica, Any], tuple[object, object]]]] = {
+    BeginQuorumEpoch: lambda s, r, m: (("leader", m.term), (r.role, r.leader_epoch)),
+    EpochEndRequest: lambda s, r, m: (
+        (m.epoch, m.leader_epoch),
+        (r.fetching.asking, r.leader_epoch),
+    ),
+    FetchRequest: lambda s, r, m: (
+        (m.offset, m.last_epoch, m.leader_epoch, m.broker_epoch, m.observer),
+        (r.leo, last_epoch(r), r.leader_epoch, s.core.ctx.broker_epoch, r.observer),
+    ),
+    ReplicaLogInfo: lambda s, r, m: (
+        (m.broker_epoch, m.last_epoch, m.end_offset, True),
+        (s.core.ctx.broker_epoch, r.log.last_epoch, r.leo, _ends(r, m.partition_epoch)),
+    ),
+    ReportLeader: lambda s, r, m: (
+        (m.leader, m.leader_epoch, m.partition_epoch),
+        (r.leader, r.leader_epoch, r.partition_epoch),
+    ),
+    VoteRequest: lambda s, r, m: (
+        (m.term, m.last_epoch, m.last_offset, True),
+        (r.leader_epoch + m.pre, r.log.last_epoch, r.leo, m.pre or _stands(s, r)),
+    ),
+}
+"""The fields of a message that state what its sender has, and what that is."""
+
+
+def stated(s: BrokerStep, r: Replica, m: Any, body: bytes) -> Iterator[str]:
+    """Check the fields that state log end, epochs, leader, process, and vote of the sender."""
+    yield from _differs(f"in a {m.__struct_config__.tag}", *_STATED[type(m)](s, r, m))
 
 
 def alter_partition(s: BrokerStep, r: Replica, m: AlterPartition, body: bytes) -> Iterator[str]:
@@ -203,16 +200,11 @@ def alter_partition(s: BrokerStep, r: Replica, m: AlterPartition, body: bytes) -
 
 
 RULES: Final[dict[type, Rule]] = {
+    **dict.fromkeys(_STATED, stated),
     AlterPartition: alter_partition,
     AppendEntries: append_entries,
-    BeginQuorumEpoch: begin_epoch,
-    EpochEndRequest: epoch_end_request,
     EpochEndResponse: epoch_end_response,
-    FetchRequest: fetch_request,
     FetchResponse: fetch_response,
-    ReplicaLogInfo: log_info,
-    ReportLeader: report_leader,
-    VoteRequest: vote_request,
     VoteResponse: vote_response,
 }
 
