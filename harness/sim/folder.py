@@ -65,9 +65,7 @@ def files(run: RunFiles) -> dict[str, bytes]:
 
 def lines_of(run: RunFiles) -> dict[str, bytes | list[Any]]:
     """Return the files of the checker as decoded lines, because decoding takes long."""
-    by_node: dict[str, list[TraceEvent]] = {
-        node: [] for node in (*run.info.brokers, *run.info.voters)
-    }
+    by_node: dict[str, list[TraceEvent]] = {node: [] for node in (*run.logs, *run.info.voters)}
     for event in run.trace:
         by_node[event["node"]].append(event)
     return {
