@@ -114,7 +114,7 @@ def check(
             concluded = judge(runs, make) if runs else []
             for place, run, each in zip(new, runs, concluded, strict=True):
                 made[place] = each.result
-                place.finish(each.result, run.meta)
+                place.finish(each, run.meta)
     results = (made[place] for place in places)
     return [refused[path] or next(results) for path in paths]
 

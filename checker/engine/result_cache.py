@@ -18,9 +18,9 @@ import msgspec
 
 from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
-from checker.ingest.check_seal import seal_tables
 from checker.ingest.ingest import only_tables, sources
-from checker.output.conclude import write_results
+from checker.ingest.source import is_file
+from checker.output.conclude import RunOutput, write_results
 from harness.formats import seal
 from node.formats.files import write_whole
 from node.formats.json_input import Unreadable, read_file
@@ -81,12 +81,14 @@ class ResultsPlace:
         self._mark = stamp(self.folder)
         return None if self.target is None else cached_result(self.target, self._mark)
 
-    def finish(self, result: RunResult, meta: RunMeta) -> None:
+    def finish(self, made: RunOutput, meta: RunMeta) -> None:
         """Keep a result, and after it the digest of its evidence. Raises OSError, StorageError."""
         if self.target is not None:
-            write_results(self.target, result)
-            if self.target == self.folder:
-                seal_tables(self.folder, meta)
+            write_results(self.target, made.result)
+            # The history was compared with its seal when it was read.
+            as_sealed = meta.seal and not made.damaged
+            if as_sealed and self.target == self.folder and is_file(self.folder / seal.HISTORY):
+                seal.seal_tables(self.folder, meta.seal)
             write_whole(self.target / _MARK, msgspec.json.encode({"mark": self._mark}) + b"\n")
 
 

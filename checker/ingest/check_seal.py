@@ -75,20 +75,6 @@ def check_source(source: Source, meta: RunMeta, tables_only: bool, problems: Pro
         problems.damage(f"{source.name} was not there when the tables were made.")
 
 
-def seal_tables(folder: Path, meta: RunMeta) -> None:
-    """Seal the tables that were made of a history, if the history is still as it was sealed. Raises
-    OSError or StorageError."""
-    history = folder / HISTORY
-    if not meta.seal or not history.is_file():
-        return
-    try:
-        known = _run_seal(folder, meta.seal).files.get(HISTORY)
-    except (OSError, Unreadable):
-        return
-    if known is not None and seals.difference(history, known) is None:
-        seals.seal_tables(folder, meta.seal)
-
-
 @lru_cache(maxsize=64)
 def _run_seal(folder: Path, digest: str) -> Seal:
     """Return the seal with this digest, read once for all files. Raises OSError, Unreadable."""

@@ -22,10 +22,12 @@ from node.formats.files import write_whole
 
 @dataclass(frozen=True)
 class RunOutput:
-    """The result of a run, and its tables of curves and measures by name."""
+    """The result of a run, and its tables of curves and measures by name. `damaged`: its evidence
+    is not as it was sealed."""
 
     result: RunResult
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    damaged: bool = False
 
     def write(self, folder: Path) -> None:
         """Write the tables to `folder`. Raises OSError."""
@@ -53,7 +55,7 @@ def conclude(
         "around_faults": measures.around_faults_in_short(made["around_faults"]),
     }
     result = assemble(run, origins, summary)
-    return RunOutput(result, made)
+    return RunOutput(result, made, run.damaged)
 
 
 def write_results(folder: Path, result: RunResult) -> None:
