@@ -59,6 +59,7 @@ STORIES = {
     ),
     "cycles": ("external_history", "transactions"),
     "exercise": ("liveness",),
+    "groups": ("groups", "cases"),
     "leaders": ("logs",),
     "logs": ("logs", "retention"),
     "lost": (
@@ -71,6 +72,7 @@ STORIES = {
         "sentence",
         *THIN,
     ),
+    "membership": ("liveness",),
     "offsets": ("offsets", "retention"),
     "phantom": ("offsets",),
     "policy": ("verdict", "lost", "reads", "weakened", "sentence", "vanished"),
@@ -224,8 +226,9 @@ def _stories(names: Sequence[str]) -> Iterator[Killer]:
     for name in names:
         if (FOLDER / f"{name}.txt").exists():
             yield from (Killer(str(told), partial(_told, told)) for told in stories(name))
-        for file in (ROOT / "tests/checker").glob(f"*/test_{name}.py"):
-            found = importlib.import_module(f"tests.checker.{file.parent.name}.{file.stem}")
+        for file in sorted((ROOT / "tests/checker").rglob(f"test_{name}.py")):
+            place = file.relative_to(ROOT).with_suffix("")
+            found = importlib.import_module(".".join(place.parts))
             for test, function in vars(found).items():
                 marks = {mark.name for mark in getattr(function, "pytestmark", ())}
                 long = hasattr(function, "hypothesis") or "nightly" in marks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,21 @@ def test_tables_stand_for_a_history_only_if_they_were_sealed_when_they_were_made
     assert check_run(copy).problems == (
         "The history is kept as tables only, and they were not sealed when they were made.",
     )
+
+
+def test_a_history_is_hashed_once(valid: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(valid, copy, ignore=shutil.ignore_patterns("tables", "results.json"))
+    hashed: list[str] = []
+    chunks = seal._chunks
+
+    def noted(path: Path, chunk_bytes: int) -> Iterator[Any]:
+        hashed.append(path.name)
+        return chunks(path, chunk_bytes)
+
+    monkeypatch.setattr(seal, "_chunks", noted)
+    assert check_runs([copy])[0].verdict is Verdict.VALID
+    assert hashed.count("history.jsonl") == 1
+    assert (copy / seal.TABLES_FILE).exists()
 
 
 def test_tables_of_a_damaged_history_are_not_sealed(valid: Path, copy: Path) -> None:
