@@ -503,7 +503,7 @@ _CODES: Final = (
     "M1 M1b M1c M2 M2d M3 M14 T1 M4b M6 M8 M9 M12 M17 M18 M19 M20 M22 M24 M25 R4b R6 LB2"
 )
 OFTEN: Final = [bug for bug in KNOWN_BUGS if bug.code in _CODES.split(" ")]
-"""Bugs that one drawn schedule in ten or so shows."""
+"""Bugs that drawn schedules show more often than others."""
 
 
 def stories(seed: int) -> Iterator[tuple[str, SimResult, Story]]:

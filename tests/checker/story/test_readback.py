@@ -12,7 +12,7 @@ from tests.support.story_readback import Reader, read_back, stories
 
 
 def test_a_sample_of_drawn_failures_has_no_false_sentence() -> None:
-    sentences, false, _ = read_back(pages=2, seed=3)
+    sentences, false, _ = read_back(pages=2, seed=4)
     assert sentences > 20
     assert false == []
 
