@@ -26,6 +26,8 @@ from nemesis.formats.fault_log import took_effect
 MIN_ACKS: Final = 10
 _ACTIONS: Final = {int(action): action.name.lower() for action in FaultAction}
 _MOST_SILENT: Final = 1 / 3
+_JOINS: Final = ("join", "return")
+"""The kinds of faults on nodes that are no members, so that they cannot serve."""
 
 
 PROOF = Check(
@@ -108,8 +110,8 @@ def _whys(group: Group) -> list[str]:
     """Return for each fault of the schedule why it does not count, "" if it does."""
     lines, sent = group.of(FaultLines), _sent(group)
     return [
-        _why_missed(group, lines.take(lines.fault == index), sent)
-        for index in range(len(group.meta.faults))
+        _why_missed(group, what, lines.take(lines.fault == index), sent)
+        for index, what in enumerate(group.meta.faults)
     ]
 
 
@@ -141,7 +143,7 @@ def operation_missed(group: Group) -> Iterator[Cases]:
     )
 
 
-def _why_missed(group: Group, lines: FaultLines, sent: SampledOps) -> str:
+def _why_missed(group: Group, what: str, lines: FaultLines, sent: SampledOps) -> str:
     injected = np.flatnonzero(lines.action == FaultAction.INJECT)
     if not len(injected):
         return _why_not_injected(lines)
@@ -150,7 +152,7 @@ def _why_missed(group: Group, lines: FaultLines, sent: SampledOps) -> str:
     if group.meta.scripted:
         return ""
     at = int(lines.t_us[injected[0]])
-    if not _served(group, lines.name(int(lines.node[injected[0]])), at):
+    if what not in _JOINS and not _served(group, lines.name(int(lines.node[injected[0]])), at):
         return "hit no node that served"
     acks = group.meta.promise.acks
     if not (sent.complete_us <= at).any():

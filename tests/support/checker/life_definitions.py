@@ -244,7 +244,8 @@ class LifeDefinitions:
         acked = [op.t1 or 0 for op in self.progressed()]
         around = any(t <= injected[0] for t in acked) and any(t > injected[0] for t in acked)
         nodes = hit[0].get("nodes", ())
-        hit_one = not nodes or any(self.served(node, injected[0]) for node in nodes)
+        joins = hit[0]["what"] in ("join", "return")
+        hit_one = joins or not nodes or any(self.served(node, injected[0]) for node in nodes)
         return scripted or (around and hit_one)
 
     def served(self, node: str, at: int) -> bool:
