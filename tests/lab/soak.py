@@ -22,14 +22,14 @@ from msgspec.structs import replace
 from checker.formats.verdict import Verdict
 from harness.cli.common import print_table
 from harness.formats.run_info import Phases
-from harness.runs.clock import PeriodicThread, now_us
+from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts
 from harness.runs.once import run_and_judge
 from harness.runs.options import requested
 from harness.runs.progress import Progress
 from harness.runs.requests import RunRequest
 from harness.runs.run import Run, RunOrder
-from tests.lab.usage import broker_memory, bytes_of, taken_by
+from tests.lab.usage import PeriodicThread, broker_memory, bytes_of, taken_by
 
 EVERY_S: Final = 1.0
 MOST_KEPT: Final = 3

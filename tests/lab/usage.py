@@ -19,29 +19,46 @@ _FAMILY_EVERY: Final = 10
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class MemoryMonitor:
-    """A thread that measures the resident memory of this process and its descendants in the
-    context; `peak_bytes` is the most. Shared pages count for each process: an upper bound."""
+class PeriodicThread:
+    """A thread that calls a function at once and then at intervals within the context. An error of
+    the function ends the calls and is raised at the end."""
 
-    def __init__(self) -> None:
-        self.peak_bytes = 0
-        self._turn = 0
-        self._members: list[int] = []
+    def __init__(self, look: Callable[[], object], every_s: float, name: str) -> None:
+        """`name` is that of the thread."""
+        self._look = look
+        self._every_s = every_s
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._done.set()
         self._thread.join()
+        if self._failed is not None and kind is None:
+            raise self._failed
 
     def _watch(self) -> None:
-        self._note()
-        while not self._done.wait(_EVERY_S):
-            self._note()
+        try:
+            self._look()
+            while not self._done.wait(self._every_s):
+                self._look()
+        except BaseException as error:
+            self._failed = error
+
+
+class MemoryMonitor(PeriodicThread):
+    """A thread that measures the resident memory of this process and its descendants in the
+    context; `peak_bytes` is the most. Shared pages count for each process: an upper bound."""
+
+    def __init__(self) -> None:
+        super().__init__(self._note, _EVERY_S, "memory")
+        self.peak_bytes = 0
+        self._turn = 0
+        self._members: list[int] = []
 
     def _note(self) -> None:
         if self._turn % _FAMILY_EVERY == 0:

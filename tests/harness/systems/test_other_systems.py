@@ -161,7 +161,7 @@ def test_a_file_chooses_no_code_that_is_not_installed(
 
 @pytest.mark.parametrize(
     ("system", "setting"),
-    [("nats", "server"), ("nats", "servers"), ("kafka", "home"), ("rabbitmq", "home")],
+    [("nats", "server"), ("nats", "servers"), ("kafka", "server"), ("rabbitmq", "home")],
 )
 def test_a_file_chooses_no_program(
     system: str, setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
