@@ -264,7 +264,9 @@ class OperationJoin:
         self.last_op.update(each.of_last(op))
         self.busy.update(each.of_last(end[each.rows]))
         self.busy = {process: at for process, at in self.busy.items() if at == _NEVER}
-        wrong = (busy | retired) & (last >= 0) & (last != op) & (each.rows < lost_from)
+        # What it did in an earlier part is not known here.
+        went_on = ((last >= 0) | self.partial) & (last != op)
+        wrong = (busy | retired) & went_on & (each.rows < lost_from)
         for place in np.flatnonzero(wrong).tolist():
             self.marks.add("overlap")
             row = int(each.rows[place])

@@ -23,7 +23,7 @@ from checker.engine.spark_job import check
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import ranges, read_history
 from checker.ingest.history import read_history as read_whole
-from checker.ingest.lines import Problems
+from checker.ingest.lines import Problems, Range, read_blocks
 from checker.ingest.ranges import LargeHistory, into_tables
 from checker.ingest.read_run_files import read_meta
 from checker.ingest.read_tables import HISTORY_TABLES, files_of, open_table
@@ -168,6 +168,26 @@ def test_what_is_wrong_with_a_history_needs_all_of_it(
     history.write_bytes(b"".join(damage(lines)))  # type: ignore[operator]
     monkeypatch.setattr(read_history, "JOINED_AT_A_TIME", 20)
     assert not in_ranges(*own(folder), tmp_path / "parts", size)
+
+
+def test_a_process_that_goes_on_after_an_unknown_outcome_needs_all_of_it(tmp_path: Path) -> None:
+    s = Story(P, "log-1")
+    s.send(1, outcome="info", begin=20, end=30, process=0)
+    s.send(2, at=0, begin=25, end=40, process=1)
+    s.send(3, at=1, begin=31, end=32, process=0)
+    for i in (*range(2), *range(10, 20)):
+        s.send(4 + i, at=2 + i, begin=5 * i, end=5 * i + 1, process=9)
+    s.history.sort(key=lambda op: op.t_us)
+    folder = s.write(tmp_path / "run")
+    for size in range(50, 900, 50):
+        assert not in_ranges(*own(folder), tmp_path / f"parts-{size}", size)
+
+
+def test_a_history_that_grows_is_read_to_where_it_ended(tmp_path: Path) -> None:
+    file = tmp_path / "history"
+    file.write_bytes(b'{"a":1}\n{"b":22}\n{"c":3}\n')
+    blocks = [*read_blocks(file, part=Range(0, 12))]
+    assert blocks == [(1, b'{"a":1}\n{"b":22}\n')]
 
 
 def change_a_value(folder: Path) -> None:
