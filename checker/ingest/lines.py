@@ -102,7 +102,7 @@ def read_blocks(
     begin, end, number, _ = part or Range(0, 1 << 62)
     with open_file(path) as file:
         file.seek(begin)
-        while block := file.read(min(block_bytes, end - file.tell())):
+        while block := file.read(max(0, min(block_bytes, end - file.tell()))):
             if not block.endswith(b"\n"):
                 block += file.readline(MOST_LINE_BYTES)
             if not block.endswith(b"\n"):
