@@ -60,7 +60,7 @@ def summary(total: SearchedRow, kinds: int, seconds: float) -> str:
 
 
 def _not_tried(coverage: Mapping[str, int]) -> Iterator[str]:
-    # Of the kinds that were drawn: a schedule is drawn from few kinds of scenarios.
+    # Of the kinds that were drawn: a schedule has few kinds of faults.
     drawn = {name.partition("/")[0] for name in coverage}
     if never := not_tried.in_words(not_tried.never_met(coverage, drawn)):
         yield f"  not tried, by the state of the partition that a fault hits: {never}"

@@ -22,7 +22,6 @@ _wrong = st.sampled_from(
 )
 # The producer, its epoch, its sequence; None is a batch of no producer.
 _producer = st.tuples(st.integers(0, 1), st.sampled_from([0, 0, 0, 1]), st.integers(0, 4))
-_whats = st.sampled_from(["hw", "hw", "role", "append", "deleted"])
 _batches = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2)), min_size=5, max_size=5)
 
 
