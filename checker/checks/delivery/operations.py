@@ -37,7 +37,7 @@ class Case(NamedTuple):
 class Handled(Columnar):
     """Records that were delivered or settled, a row each. `row`: of the operation in `GroupOps`;
     `key`: the identity of the record, its offset or, without one and where the log was `cut`,
-    -2 - value; `place`: its place among all, in the order of operations."""
+    -2 - value if that is known; `place`: its place among all, in the order of operations."""
 
     row: I64
     place: I64
@@ -104,10 +104,11 @@ class GroupView:
         offset, id = ops.offset[row], ops.id[row]
         value = ops.value[row] + np.where(ops.value[row] >= 0, step, 0)
         offset, id = np.where(offset >= 0, offset + step, -1), np.where(id >= 0, id + step, -1)
+        by_offset = (offset >= 0) & ((value < 0) | ~np.isin(offset, self.cut))
         found = Handled(
             row=row,
             place=np.arange(len(row)),
-            key=np.where((offset >= 0) & ~np.isin(offset, self.cut), offset, -2 - value),
+            key=np.where(by_offset, offset, -2 - value),
             value=value,
             offset=offset,
             id=id,

@@ -135,7 +135,8 @@ class Judge:
     def records(self, ops: Iterable[Whole]) -> list[Record]:
         live = (op for op in ops if op.outcome != "fail")
         found = [r for op in live for r in records_of(op) if r.partition == self.partition]
-        return [r._replace(key=-2 - r.value) if r.offset in self.cut else r for r in found]
+        by_value = {r for r in found if r.offset in self.cut and r.value >= 0}
+        return [r._replace(key=-2 - r.value) if r in by_value else r for r in found]
 
     def quiet(self) -> bool:
         final = sorted((op for op in self.polls if op.final), key=lambda op: op.inv)
