@@ -257,7 +257,7 @@ class Adapter:
     system; for servers that end on purpose when they cannot go on."""
     stop_codes: ClassVar[tuple[int, ...]] = (0, -15, 143)
     """Exit codes of a node that was asked to end (SIGTERM)."""
-    changes: ClassVar[tuple[str, ...]] = ()
+    changes: tuple[str, ...] = ()
     """The changes of a running cluster that it can make, by `admit`, `change` and `members`:
     "join", "leave", "replace", "return", "reassign", "upgrade", "downgrade"."""
     change_ms: ClassVar[int] = 5000

@@ -24,7 +24,7 @@ JVM = """-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dkafka.
     -Dlog4j.configuration=file:log4j.properties -Dorg.apache.logging.log4j.level=INFO"""
 AGAIN = ["sh", "-c", 'sleep 3; exec "$0" "$@"']  # Until its old session ends its name is taken.
 FORMAT = ["sh", "-c", 'eval "$0" && exec "$@"']
-JOINS, OFFSETS = [4, 2], "__consumer_offsets"
+OFFSETS = "__consumer_offsets"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
@@ -43,7 +43,6 @@ class Kafka(KafkaGroups):
     listens, unsynced = ("client", "controller"), ("logs/log-*/*.log",)
     failover_ms, restart_ms, change_ms = 9000, 8000, 30_000
     stop_codes = (0, -15, 143, 1)  # 1: it was not up yet.
-    changes = ("join", "leave", "replace", "reassign", "upgrade", "downgrade")
     upgrades, fresh_identity = (("4.", "4."), ("3.9", "4.")), False
 
     @property
@@ -60,6 +59,10 @@ class Kafka(KafkaGroups):
     @property
     def voters(self) -> int:  # type: ignore[override]
         return int(not self.has_quorum or self.setting["controllers"] == "separate")
+
+    @property
+    def changes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return kafka_config.changes_of(self.version)
 
     @property
     def speaks(self) -> str:  # type: ignore[override]
@@ -141,10 +144,6 @@ class Kafka(KafkaGroups):
         known = kafka_requests.metadata(me.listen("client")).brokers
         ids = () if self.voters else kafka_requests.voters(me.listen("client"))
         return Members(frozenset(f"n{each}" for each in ids), known[number(me)])
-
-    def admit(self, nodes: Nodes, joining: Node) -> None:
-        if in_order(self.version()) < JOINS:
-            raise Refused("controllers join by themselves from 4.2 on only")
 
     def change(self, nodes: Nodes, want: Nodes, partition: str, copies: int) -> None:
         if not self.has_quorum:

@@ -5,11 +5,13 @@ Sessions last 3 s, so that a storm has room for several failovers."""
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from harness.systems.adapter import MEMBERS, Node
+from harness.systems.external.versions import in_order
 from node.formats.errors import UsageError
 
 SESSION_MS: Final = 6000
@@ -19,6 +21,8 @@ GROUPS: Final = f"""group.initial.rebalance.delay.ms=0
         group.consumer.heartbeat.interval.ms=1000\ngroup.consumer.min.heartbeat.interval.ms=1000"""
 """Settings of brokers for groups; a broker ignores those that its version does not know."""
 
+_JOINS: Final = [4, 2]
+"""The first version whose controllers join by themselves."""
 LOG4J: Final = """log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender
     log4j.appender.out.layout=org.apache.log4j.PatternLayout
     log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n"""
@@ -110,3 +114,12 @@ def version_in(home: Path) -> str:
     for jar in home.glob("libs/kafka-clients-*.jar"):
         return jar.stem.removeprefix("kafka-clients-")
     raise UsageError(f"{home}/libs has no kafka-clients")
+
+
+def changes_of(version: Callable[[], str]) -> tuple[str, ...]:
+    """Return the changes of a cluster of this version; all of them if it is not installed."""
+    moves = ("reassign", "upgrade", "downgrade")
+    with suppress(UsageError):
+        if in_order(version()) < _JOINS:  # What left could not join again.
+            return moves
+    return ("join", "leave", "replace", *moves)

@@ -116,7 +116,7 @@ class ExternalSystem(System):
         possible = {*_BY_SIGNALS, *KINDS_ON[USER_SPACE], SYSCALL}
         if self.adapter.clock_by_libc:
             possible |= KINDS_OF_CLOCKS
-        possible |= {*self.adapter.changes}
+        possible |= {*self._made.changes}
         possible |= {"operate"} if self.adapter.operations else set()
         for abilities in ABILITIES.values():
             possible |= set(kinds_on(abilities)) - set(kinds_on(None))
