@@ -57,7 +57,8 @@ class WaitingAnswer:
 class Coordinator:
     """The part of a broker that coordinates groups while it leads their partition. `applied` is the
     offset below which the log is in `state`, None while it does not lead; it serves when the high
-    watermark has reached `serves_at`. `heard_us` is when each (group, member) last reported."""
+    watermark has reached `serves_at`. `heard_us` is when each (group, member) last reported and
+    kept nothing that it must give up."""
 
     def __init__(self) -> None:
         self.state: CoordinatorState | None = None
