@@ -24,16 +24,23 @@ def is_stopped(pid: int) -> bool:
 
 def resume_stopped(spared: Collection[int] = ()) -> list[str]:
     """Send SIGCONT to the processes below this one that a signal has stopped, except `spared` ones;
-    return their names: those of their output files, or of their programs."""
+    return their names."""
     found = []
     for pid in descendants(os.getpid()):
         if pid not in spared and is_stopped(pid):
             with contextlib.suppress(OSError):
-                output = Path(f"/proc/{pid}/fd/1").readlink()
-                program = Path(f"/proc/{pid}/comm").read_text().strip()
                 os.kill(pid, signal.SIGCONT)
-                found.append(output.stem if output.suffix == ".txt" else program)
+                found.append(_name_of(pid))
     return found
+
+
+def _name_of(pid: int) -> str:
+    """Return the name of the output file of a process, or of its program."""
+    with contextlib.suppress(OSError):  # A daemon may have closed its output.
+        output = Path(f"/proc/{pid}/fd/1").readlink()
+        if output.suffix == ".txt":
+            return output.stem
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def descendants(pid: int) -> list[int]:

@@ -56,7 +56,7 @@ def test_each_part_is_closed_though_another_fails(
 
 @pytest.fixture
 def stopped() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sh", "-c", "kill -STOP $$; sleep 600"]) as child:
+    with subprocess.Popen(["sh", "-c", "exec >&-; kill -STOP $$; sleep 600"]) as child:
         until(lambda: is_stopped(child.pid))
         yield child
         child.kill()
