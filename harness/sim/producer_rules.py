@@ -58,11 +58,18 @@ class ProduceRules:
         where = self._written.get((s.node, m.partition, to, m.corr), set())
         r = replica_of(s.core, m.partition)
         if m.error:
-            if where and not m.appended:
+            if where and not m.appended and not _refuses(s, to, m):
                 yield f"denied that it appended the batch, with {m.error}"
             return
         if r is not None and not any(base == m.base_offset for base, _ in where):
             yield f"acknowledged a batch at {m.base_offset}, and has it at {sorted(where)}"
+
+
+def _refuses(s: BrokerStep, to: str, m: ProduceResponse) -> bool:
+    """Return whether an answer is to a request of this step that appended nothing: a second copy of
+    it may be refused when the first was not."""
+    asked = type(s.message) is ProduceRequest and (s.source, s.message.corr) == (to, m.corr)
+    return asked and s.r is not None and s.before is not None and s.r.leo == s.before.leo
 
 
 def _judged(
