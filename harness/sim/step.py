@@ -17,7 +17,7 @@ from node.formats.trace import METADATA_PARTITION
 
 Entries = list[tuple[int, int]]
 """Leader epochs of a log, each with its start offset."""
-_MAY_CUT = (AppendEntries, EpochEndResponse, FetchResponse)
+_MAY_CUT = (EpochEndResponse, FetchResponse)
 
 
 class Before(NamedTuple):
@@ -95,7 +95,8 @@ def before(core: Broker, r: Replica, event: Deliver) -> Before:
     hashes: dict[int, str] = {}
     at = (0, "")
     entries: Entries = []
-    if r.role != "leader" and isinstance(message, _MAY_CUT):
+    pushes = isinstance(message, AppendEntries)  # One that leads may follow from here on.
+    if pushes or (r.role != "leader" and isinstance(message, _MAY_CUT)):
         above = log.start
         if isinstance(message, AppendEntries):
             above = message.offset
