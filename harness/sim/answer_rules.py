@@ -41,10 +41,11 @@ def _differs(name: str, said: object, expected: object) -> Iterator[str]:
 
 def _wrong(r: Replica, offset: int, data: bytes) -> str:
     """Return what is wrong with the records that a message has from `offset` on, "" if nothing."""
+    if not data:
+        return ""
     end, chain = r.log.hash_at(offset)
-    found = batches.split(data) if data else ()
     last = bytes.fromhex(chain) if chain else batches.EMPTY_CHAIN
-    for one in found:
+    for one in batches.split(data):
         last = batches.chain(last, one)
         if one.base_offset != end or r.log.hash_at(one.end) != (one.end, last.hex()):
             return f"sent a batch at {one.base_offset} that its log does not have there"

@@ -17,7 +17,6 @@ from node.formats.trace import METADATA_PARTITION
 
 Entries = list[tuple[int, int]]
 """Leader epochs of a log, each with its start offset."""
-_MAY_CUT = (EpochEndResponse, FetchResponse)
 
 
 class Before(NamedTuple):
@@ -95,16 +94,13 @@ def before(core: Broker, r: Replica, event: Deliver) -> Before:
     hashes: dict[int, str] = {}
     at = (0, "")
     entries: Entries = []
-    pushes = isinstance(message, AppendEntries)  # One that leads may follow from here on.
-    if pushes or (r.role != "leader" and isinstance(message, _MAY_CUT)):
-        above = log.start
-        if isinstance(message, AppendEntries):
-            above = message.offset
-            at = log.hash_at(above)
-        elif isinstance(message, FetchResponse) and message.diverging is None and not message.error:
-            above = log.leo
-        hashes = dict(log.hashes(above, log.leo))
-        entries = log.cache.entries() if hashes else []
+    if isinstance(message, AppendEntries):  # One that leads may follow from here on.
+        at = log.hash_at(message.offset)
+        hashes = dict(log.hashes(message.offset, log.leo))
+    elif r.role != "leader" and _may_cut(message):
+        hashes = dict(log.hashes(log.start, log.leo))
+    if hashes:
+        entries = log.cache.entries()
     return Before(
         r.role,
         r.leader,
@@ -125,6 +121,13 @@ def before(core: Broker, r: Replica, event: Deliver) -> Before:
         _known(r, event.body) if isinstance(message, ProduceRequest) else (),
         r,
     )
+
+
+def _may_cut(message: Any) -> bool:
+    """Return whether a follower may cut its log because of an answer."""
+    if isinstance(message, FetchResponse):
+        return message.diverging is not None or bool(message.error)
+    return isinstance(message, EpochEndResponse)
 
 
 def _known(r: Replica, body: bytes | None) -> tuple[Written, ...]:
