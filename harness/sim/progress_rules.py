@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from harness.sim.step import Before, BrokerStep
 from node.core.broker import Broker
 from node.core.protocol import Commit, Detection
+from node.core.quorum import Quorum
 from node.core.replica import Replica
 from node.formats.errors import DamagedStore
 from node.formats.messages import FetchRequest, VoteResponse
 
 
 class ProgressRules:
-    """A memory of the votes of each term, and of the high watermarks that are not stored yet."""
+    """A memory of the votes of the last term of each candidate's process, and of the high watermarks
+    that are not stored yet."""
 
     def __init__(self) -> None:
-        self._votes: dict[tuple[str, str, int], set[str]] = {}
+        self._votes: dict[tuple[str, str], tuple[Quorum, int, set[str]]] = {}
         self._lags: dict[tuple[str, str, int], int] = {}
         self._next_us: dict[str, int] = {}
         self._unsaved: dict[tuple[str, str], tuple[Replica, int, int]] = {}
@@ -34,7 +36,11 @@ class ProgressRules:
         m, quorum = s.message, s.quorum
         if quorum is None or m.pre or b.role != "candidate" or r.leader_epoch != b.epoch:
             return
-        votes = self._votes.setdefault((s.node, r.partition, b.epoch), {s.node})
+        place = s.node, r.partition
+        which, term, votes = self._votes.get(place, (quorum, b.epoch, {s.node}))
+        if which is not quorum or term != b.epoch:
+            votes = {s.node}
+        self._votes[place] = quorum, b.epoch, votes
         if m.granted and m.request_term == b.epoch and s.source in quorum.voters:
             votes.add(s.source)
         won = 2 * len(votes) > len(quorum.voters)
