@@ -15,8 +15,8 @@ from node.formats.messages import FetchRequest, VoteResponse
 
 
 class ProgressRules:
-    """A memory of the votes of the last term of each candidate's process, and of the high watermarks
-    that are not stored yet."""
+    """A memory of the votes in the last term of each candidate, and of the high watermarks that are
+    not stored yet."""
 
     def __init__(self) -> None:
         self._votes: dict[tuple[str, str], tuple[Quorum, int, set[str]]] = {}
