@@ -59,7 +59,7 @@ def _stays(r: Replica, b: Before) -> Iterator[str]:
     """Check that log and high watermark are what they were. A leader appends and counts at the end
     of a turn, whatever message that has: its log has to go on."""
     if b.role == r.role == "leader":
-        if r.log.start <= b.leo and r.log.hash_at(b.leo) != (b.leo, b.chain.hex()):
+        if r.log.start < b.leo and r.log.hash_at(b.leo) != (b.leo, b.chain.hex()):
             yield f"has another log below {b.leo}, and a message that does not count changed it"
     elif (r.leo, r.hw, r.log.chain) != (b.leo, b.hw, b.chain):
         was = f"log end {b.leo} and high watermark {b.hw}"
