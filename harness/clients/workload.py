@@ -42,10 +42,6 @@ def first_value(process: int) -> int:
     return process * VALUES_PER_PROCESS
 
 
-def process_of(value: int) -> int:
-    return value // VALUES_PER_PROCESS
-
-
 @functools.lru_cache(maxsize=20_000)
 def partition_tag(partition: str) -> int:
     """Return the 4 bytes in a record that identify its partition."""

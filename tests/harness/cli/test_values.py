@@ -171,7 +171,7 @@ def test_a_path_without_permission_is_refused(
 
 
 def test_a_field_with_a_choice_of_words_takes_only_these() -> None:
-    kind = kind_of(Literal["scenarios", "grammar"], {}, {})
-    assert kind.convert("grammar", "--engine") == "grammar"
-    with pytest.raises(UsageError, match="--engine must be scenarios or grammar"):
-        kind.convert("scenery", "--engine")
+    kind = kind_of(Literal["sync", "async"], {}, {})
+    assert kind.convert("async", "--flush") == "async"
+    with pytest.raises(UsageError, match="--flush must be sync or async"):
+        kind.convert("sink", "--flush")

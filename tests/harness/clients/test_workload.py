@@ -64,11 +64,6 @@ def test_a_record_is_read_with_its_value_and_epoch() -> None:
     assert workload.decode_batch(written) == (RecordRun(7, 42, 3, 3),)
 
 
-@given(process=st.integers(0, 2**30), number=st.integers(0, 2**32 - 1))
-def test_a_value_tells_who_wrote_it(process: int, number: int) -> None:
-    assert workload.process_of(workload.first_value(process) + number) == process
-
-
 def test_every_partition_is_sent_to_equally_often_and_equal_seeds_send_alike() -> None:
     partitions = [f"log-{n}" for n in range(5)]
     one = workload.SendPlan(partitions, 100_000, random.Random("x"))
