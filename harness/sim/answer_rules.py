@@ -28,7 +28,7 @@ from node.formats.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.formats.trace import PROPOSED, ROLE
+from node.formats.trace import PROPOSED
 from node.formats.wire import split_fetch_body
 
 Rule = Callable[[BrokerStep, Replica, Any, bytes], Iterator[str]]
@@ -60,7 +60,8 @@ def fetch_response(s: BrokerStep, r: Replica, m: FetchResponse, body: bytes) -> 
         if data:
             yield "sent records with an error"
         return
-    yield from _differs("leader epoch", epoch, r.leader_epoch)
+    if epoch != r.leader_epoch and not s.changed_role(r):
+        yield f"said leader epoch {epoch}, and has {r.leader_epoch}"
     yield from _differs("log start", m.log_start, r.log.start)
     if hw > r.hw or (s.before is not None and s.before.r is r and hw < s.before.hw):
         yield f"said high watermark {hw}, and has {r.hw}"
@@ -74,6 +75,8 @@ def epoch_end_response(
     s: BrokerStep, r: Replica, m: EpochEndResponse, body: bytes
 ) -> Iterator[str]:
     """Check an answer to the question where an epoch ends ("Kafka's earlier protocols")."""
+    if s.changed_role(r):
+        return
     if r.role != "leader":
         if not m.error:
             yield "answered where an epoch ends, and does not lead"
@@ -105,7 +108,7 @@ def epoch_end_response(
 def append_entries(s: BrokerStep, r: Replica, m: AppendEntries, body: bytes) -> Iterator[str]:
     """Check records that a leader pushes ("quorum-push")."""
     if r.role != "leader" or m.leader_epoch != r.leader_epoch:
-        if not s.traced(ROLE):  # Else it may have led until later in this step.
+        if not s.changed_role(r):
             yield f"pushed records of term {m.leader_epoch}, and does not lead it"
         return
     if m.hw > r.hw:

@@ -13,7 +13,7 @@ from node.core.producers import Written
 from node.core.quorum import Quorum
 from node.core.replica import PendingAlter, Replica
 from node.formats.messages import AppendEntries, EpochEndResponse, FetchResponse, ProduceRequest
-from node.formats.trace import METADATA_PARTITION
+from node.formats.trace import METADATA_PARTITION, ROLE
 
 Entries = list[tuple[int, int]]
 """Leader epochs of a log, each with its start offset."""
@@ -80,6 +80,13 @@ class BrokerStep:
     def traced(self, name: str) -> bool:
         """Return whether the step traced an event of that name."""
         return any(event["event"] == name for event in self.effects.trace)
+
+    def changed_role(self, r: Replica) -> bool:
+        """Return whether a replica's role or epoch changed, perhaps after a message was sent."""
+        return any(
+            event["event"] == ROLE and event["partition"] == r.partition
+            for event in self.effects.trace
+        )
 
 
 def replica_of(core: Broker, partition: str) -> Replica | None:
