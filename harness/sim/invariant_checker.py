@@ -376,7 +376,7 @@ class InvariantChecker:
     ) -> None:
         """Note that a stopped broker has what it last had at most, and may lead again."""
         leo, chain = p.ends.get(name, (0, ""))
-        if leo > p.hw or (leo, chain) == (p.hw, p.prefix[p.hw]):
+        if leo > p.hw or (leo == p.hw and chain in ("", p.prefix[p.hw])):
             return
         self._incomplete(
             partition,
@@ -405,6 +405,8 @@ class InvariantChecker:
         if event["role"] == "candidate":
             self._voted(node, partition, epoch, node, event)  # a candidate votes for itself
         p = self._of(partition)
+        if event["leo"] != p.ends.get(node, (0, ""))[0]:
+            p.ends[node] = event["leo"], ""  # its last process died before it traced an append
         if self.committed_stays:
             self._candidate(partition, p, node)  # of a new process nobody knew its log before
         if event["role"] != "leader":

@@ -190,7 +190,8 @@ def _changed(s: BrokerStep, b: PartitionRecord, a: PartitionRecord, image: Image
             yield f"dropped {sorted(left)} from ISR and ELR of {name}, which is below MinISR"
     lost = _lost(s, m, image)
     keeps = lost and name in lost[1] and lost[0] in {*a.isr, *a.elr}
-    if lost and keeps and (rules.elr or a.isr != (lost[0],)):
+    uncleanly = lost and a.unclean and a.leader == lost[0]
+    if lost and keeps and not uncleanly and (rules.elr or a.isr != (lost[0],)):
         yield f"keeps {lost[0]} in ISR {a.isr} or ELR {a.elr} of {name}, and it lost data"
 
 

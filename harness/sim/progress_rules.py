@@ -59,8 +59,6 @@ class ProgressRules:
             if r.role == "leader":
                 yield from _overdue(r, now_us)
                 yield from self._shrinks(core, r)
-            elif r.role == "follower" and r.leader and r.fetching.deadline_us <= now_us:
-                yield f"should have fetched {r.partition} {now_us - r.fetching.deadline_us} us ago"
             if saves:
                 yield from self._saved(s, r, now_us)
 

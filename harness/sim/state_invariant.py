@@ -42,7 +42,7 @@ class StateInvariant:
         self._disk = disk
         self._checker = checker
         # The prefix hash at the end of each batch, by partition, epoch and end; and who had it.
-        self._batches: dict[tuple[str, int, int], tuple[str, str]] = {}
+        self._batches: dict[tuple[str, int, int], tuple[str, str, int]] = {}
         # The highest high watermark that any leader of a partition had.
         self._hw: dict[str, int] = {}
         self._replicas: dict[_Place, Replica] = {}
@@ -101,8 +101,12 @@ class StateInvariant:
             epoch = r.log.epoch_at(end - 1)
             if epoch < 0:
                 continue
-            known, other = self._batches.setdefault((r.partition, epoch, end), (chain, node))
-            if known != chain:
+            place, process = (r.partition, epoch, end), event["incarnation"]
+            known, other, was = self._batches.get(place, (chain, node, process))
+            # What a process that died traced before its commit is gone, if no other node has it.
+            if known == chain or (other == node and was != process):
+                self._batches[place] = chain, node, process
+            else:
                 what = f"{node} and {other} have batches of epoch {epoch} that end at {end}"
                 self._violated("equal-logs", node, r, f"{what}, and differ below")
 
@@ -197,15 +201,16 @@ class StateInvariant:
             self._violated("votes-for-complete-log", candidate, theirs.r, what)
 
     def _losses(self, node: str, r: Replica, event: TraceEvent) -> None:
-        """Note a loss: a new process has another log than the last one had, or a damaged one."""
+        """Note a loss: a new process has another log than the last one had, or a damaged one. After
+        a first one a replica has no vote, so a second one takes nothing that counts."""
         place = node, r.partition
         term, end = self._terms.get(place, r.leader_epoch), self._ends.get(place)
         if self._replicas.get(place) is not r:
             self._replicas[place] = r
             if self._disk(node).blamed and end is not None and not _has(r.log, end):
-                self._lost[place] = term
+                self._lost.setdefault(place, term)
         if event["event"] == trace.DAMAGED and event["offset"] >= 0:
-            self._lost[place] = term
+            self._lost.setdefault(place, term)
         elif place in self._lost and r.log.damage is None and r.log.last_epoch > self._lost[place]:
             del self._lost[place]
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from nemesis.faults.messages import Link
 from nemesis.formats.fault import renamed
 from nemesis.formats.schedule import Cluster, Fault, Schedule, check
 from node.core.protocol import protocol as protocol_of
@@ -55,11 +56,19 @@ def vary(rng: random.Random, base: Schedule, other: Schedule) -> Schedule:
 
 
 def _allowed(schedule: Schedule) -> Schedule:
-    """Return the schedule without what its protocol excludes by its definition."""
+    """Return the schedule without what its protocol or its producer excludes by definition: a
+    request that the network doubles is two requests, unless its producer is idempotent."""
+    if not schedule.workload.idempotent:
+        kept = tuple(fault for fault in schedule.faults if not _doubles(fault))
+        schedule = replace(schedule, faults=kept)
     if not protocol_of(schedule.cluster.protocol).clean_only:
         return schedule
     clean = replace(schedule.cluster, flush="sync", unclean_election=False)
     return replace(schedule, cluster=clean)
+
+
+def _doubles(fault: Fault) -> bool:
+    return isinstance(fault, Link) and fault.action == "duplicate" and "produce" in fault.kinds
 
 
 def _with_fault(schedule: Schedule, at: int, **fields: Any) -> Schedule:
