@@ -58,7 +58,8 @@ class ProduceRules:
         where = self._written.get((s.node, m.partition, to, m.corr), set())
         r = replica_of(s.core, m.partition)
         if m.error:
-            if where and not m.appended and not _refuses(s, to, m):
+            # Who does not know the partition refuses a second copy, and knows of no first one.
+            if r is not None and where and not m.appended and not _refuses(s, to, m):
                 yield f"denied that it appended the batch, with {m.error}"
             return
         if r is not None and not any(base == m.base_offset for base, _ in where):
