@@ -164,8 +164,7 @@ class Controller:
         if beat.want_shutdown:
             self._on_shutdown(ctx, known)
         elif known.fenced and not known.stopping and learns:
-            self._append(ctx, [replace(known, fenced=False)])
-            self._elect_leaderless(ctx)
+            self._unfence(ctx, known)
         if learns:
             self._must_apply[beat.broker] = max(self._must_apply[beat.broker], self.metadata.hw)
         known = self.image.brokers[beat.broker]
@@ -227,14 +226,17 @@ class Controller:
         )
         return [change for change in changes if change is not None]
 
-    def _elect_leaderless(self, ctx: Context) -> None:
-        changes = (
-            election.broker_came(state, self.image.is_active, self._rules)
-            for state in self.image.partitions.values()
-        )
-        records: list[Record] = [change for change in changes if change is not None]
-        if records:
-            self._append(ctx, records)
+    def _unfence(self, ctx: Context, broker: BrokerRecord) -> None:
+        """Make a broker active and elect it where nobody leads, in one batch: a controller that
+        takes over between two batches would elect nobody for a broker that is active already."""
+        records: list[Record] = [replace(broker, fenced=False)]
+        for state in self.image.partitions.values():
+            change = election.broker_came(
+                state, lambda n: n == broker.broker or self.image.is_active(n), self._rules
+            )
+            if change is not None:
+                records.append(change)
+        self._append(ctx, records)
         self._recovery.look(ctx, self.image)
 
     # -- partitions -----------------------------------------------------------------------------
