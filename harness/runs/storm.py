@@ -102,8 +102,8 @@ class Storm:
         """End all faults; from here on the cluster must make progress."""
         if not self._info.phases.storm_us:
             return
+        self._cluster.resume_suspended()  # a suspended hub would answer no heal
         self._injector.heal_all()
-        self._cluster.resume_suspended()
         self._until(self._cluster.heal_members, MEMBERS_S)
         self._injector.note_outcomes()
         self._info.phases.heal_us = self._pace.now_us()
