@@ -227,8 +227,8 @@ class Controller:
         return [change for change in changes if change is not None]
 
     def _unfence(self, ctx: Context, broker: BrokerRecord) -> None:
-        """Make a broker active and elect it where nobody leads, in one batch: a controller that
-        takes over between two batches would elect nobody for a broker that is active already."""
+        """Make a broker active and elect leaders of partitions that have none, in one batch: a
+        controller that took over after the first of two would not hold the elections."""
         records: list[Record] = [replace(broker, fenced=False)]
         for state in self.image.partitions.values():
             change = election.broker_came(
