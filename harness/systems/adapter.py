@@ -383,7 +383,7 @@ class Adapter:
     ) -> Awaitable[None] | None:
         """Let `copies` nodes have a replica of the partition, the first ones of `want` if the
         system lets one choose, and none that is not in `want`. If the partition is "", let `want`
-        be the members of the cluster.
+        be the members of the cluster; one that joins runs by then.
 
         Called again until it raises nothing, so it must do no harm when all is done. Raises Refused
         if certainly nothing changed and nothing will."""

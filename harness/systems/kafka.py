@@ -62,7 +62,8 @@ class Kafka(KafkaGroups):
 
     @property
     def changes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return kafka_config.changes_of(self.version)
+        combined = self.setting["controllers"] == "combined"
+        return kafka_config.changes_of(self.version, combined=combined)
 
     @property
     def speaks(self) -> str:  # type: ignore[override]

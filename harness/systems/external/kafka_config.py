@@ -116,10 +116,11 @@ def version_in(home: Path) -> str:
     raise UsageError(f"{home}/libs has no kafka-clients")
 
 
-def changes_of(version: Callable[[], str]) -> tuple[str, ...]:
-    """Return the changes of a cluster of this version; all of them if it is not installed."""
+def changes_of(version: Callable[[], str], *, combined: bool) -> tuple[str, ...]:
+    """Return the changes of a cluster of this version; all of them if it is not installed. Only the
+    voters name members, so brokers beside separate controllers neither join nor leave."""
     moves = ("reassign", "upgrade", "downgrade")
     with suppress(UsageError):
         if in_order(version()) < _JOINS:  # What left could not join again.
             return moves
-    return ("join", "leave", "replace", *moves)
+    return ("join", "leave", "replace", *moves) if combined else moves

@@ -221,12 +221,17 @@ class MemberChanges:
         want = [*self.members, name]
         yield from self._ask(self._adapter.admit, node)
         self._actors.start_node(name)
+        # Some systems add only a node that runs.
+        yield from self._ask_change(want, "", 0)
         # A node that was announced counts in majorities from now on.
         yield from self._until(lambda: self._confirmed(want, there=(name,)))
         self.members.append(name)
         self._starting = ""
-        yield from self._ask_change(self.members, "", 0)
         yield from self._until(self._in_sync)
+        copies = min(self._copies, len(self.members))
+        for partition in self._view.partitions():
+            if len(self._view.replicas(partition)) < copies:
+                yield from self._replicate(partition, self.members, copies)
 
     def _leave(self, name: str, *, alive: bool) -> Steps:
         want = [other for other in self.members if other != name]
@@ -264,13 +269,7 @@ class MemberChanges:
         self._moved.add(partition)
         gone = set(self._view.replicas(partition)) - set(replicas)
         others = [name for name in self.members if name not in gone and name not in replicas]
-        yield from self._ask_change([*replicas, *others], partition, len(replicas))
-
-        def is_so() -> bool:
-            have = set(self._view.replicas(partition))
-            return len(have) == len(replicas) and not have & gone and self._in_sync()
-
-        yield from self._until(is_so)
+        yield from self._replicate(partition, [*replicas, *others], len(replicas), gone)
 
     def _change_version(self, name: str, to: int, *, kill: bool) -> Steps:
         self._actors.end_node(name, kill=kill)
@@ -294,6 +293,18 @@ class MemberChanges:
             raise error if isinstance(error, Refused) else FloodmarkError(in_words(error))
 
     # -- their parts
+
+    def _replicate(
+        self, partition: str, want: Sequence[str], copies: int, gone: Collection[str] = ()
+    ) -> Steps:
+        """Let `copies` nodes have a replica, none of those that are `gone`, and wait for them."""
+        yield from self._ask_change(want, partition, copies)
+
+        def is_so() -> bool:
+            have = set(self._view.replicas(partition))
+            return len(have) == copies and not have & {*gone} and self._in_sync()
+
+        yield from self._until(is_so)
 
     def _ask_change(self, want: Sequence[str], partition: str, copies: int) -> Steps:
         nodes = [self._nodes[name] for name in want]

@@ -14,6 +14,7 @@ from harness.systems.external.membership import MemberChanges
 from harness.systems.external.versions import Server
 from nemesis.view import ClusterView
 from nemesis.world import ClusterChange
+from node.formats import trace
 from node.formats.errors import FloodmarkError
 from tests.support.waiting import until
 
@@ -29,6 +30,8 @@ class Rig:
         self.listed = {"n1", "n2", "n3"}
         self.deaf: set[str] = set()
         self.refusing = ""
+        self.adds_running = False
+        self.view = ClusterView()
         rig = self
 
         class Obedient(Adapter):
@@ -37,15 +40,21 @@ class Rig:
 
             def admit(self, nodes: Sequence[Node], joining: Node) -> None:
                 rig.log.append(f"admit {joining.identity}")
-                rig.listed.add(joining.identity)
+                if not rig.adds_running:
+                    rig.listed.add(joining.identity)
 
             def change(
                 self, nodes: Sequence[Node], want: Sequence[Node], partition: str, copies: int
             ) -> None:
                 if rig.refusing:
                     raise Refused(rig.refusing)
-                if not partition and "success" not in rig.deaf:
-                    rig.listed &= {node.identity for node in want}
+                names = [node.identity for node in want]
+                if partition:
+                    rig.place(partition, [node.name for node in want[:copies]])
+                elif rig.adds_running:
+                    rig.listed = {name for name in names if rig.has_started(name)}
+                elif "success" not in rig.deaf:
+                    rig.listed &= {*names}
 
             def members(self, me: Node) -> Members:
                 return rig.said()[me.name][1]
@@ -57,8 +66,19 @@ class Rig:
         self.nodes = {n: Node(n, Path(n), {}, {}, identity=n) for n in names}
         self.adapter = Obedient({})
         self.changes = MemberChanges(
-            self.adapter, self.nodes, names, 3, self, view=ClusterView(), servers=SERVERS
+            *(self.adapter, self.nodes, names, 3, self), view=self.view, servers=SERVERS, copies=3
         )
+
+    def place(self, partition: str, replicas: list[str]) -> None:
+        """Let these nodes, all of them in sync, have the replicas of a partition."""
+        led = {"leader": replicas[0], "leader_epoch": 1, "partition_epoch": now_us()}
+        sets = {"isr": replicas, "elr": [], "last_known_elr": [], "replicas": replicas}
+        more = {"unclean": False, "adding": [], "removing": [], "min_isr": 1}
+        told = trace.event(trace.PARTITION, partition, **led, **sets, **more)
+        self.view.observe(told | {"node": replicas[0]})
+
+    def has_started(self, identity: str) -> bool:
+        return any(self.nodes[name].identity == identity for name in self.up)
 
     def start_node(self, node: str) -> None:
         self.log.append(f"start {self.nodes[node].identity} {self.changes.server_of(node)}")
@@ -117,6 +137,26 @@ def test_a_node_that_was_emptied_has_a_new_name() -> None:
     assert rig.do("replace", "n2", by="n2", alive=False) == "installed"
     assert rig.log == ["kill n2", "empty n2", "admit n2-1", "start n2-1 /2.9.1/server"]
     assert rig.nodes["n2"].identity == "n2-1"
+
+
+def test_a_system_may_add_only_a_node_that_runs() -> None:
+    rig = Rig()
+    rig.adds_running = True
+    assert rig.do("join", "n4") == "installed"
+    assert rig.listed == {"n1", "n2", "n3", "n4"}
+    assert rig.do("replace", "n2", by="n2") == "installed"
+    assert rig.listed == {"n1", "n2-1", "n3", "n4"}
+
+
+def test_a_partition_that_lost_a_replica_to_a_leave_gets_it_back_with_the_next_join() -> None:
+    rig = Rig()
+    rig.place("log-0", ["n1", "n2", "n3"])
+    assert rig.do("replace", "n2", by="n2") == "installed"
+    assert set(rig.view.replicas("log-0")) == {"n1", "n2", "n3"}
+    assert rig.do("leave", "n3") == "installed"
+    assert set(rig.view.replicas("log-0")) == {"n1", "n2"}
+    rig.heal()
+    assert set(rig.view.replicas("log-0")) == {"n1", "n2", "n3"}
 
 
 def test_an_answer_without_a_change_is_no_change() -> None:
