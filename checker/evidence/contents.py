@@ -408,9 +408,14 @@ class Evidence:
         """The records that final reads returned: what they did not return is lost or deleted."""
         return self.read_records.take((self.read_records.flags & READ_FINAL) != 0)
 
+    @property
+    def has_final_records(self) -> bool:
+        """Return whether final reads returned records, which say what the log kept."""
+        return len(self._kept) > 0
+
     def is_kept(self, values: I64) -> Mask:
         """Return for each value whether the log may have kept it to the end of the run."""
-        found: Mask = np.isin(values, self._kept.value) | (not len(self._kept))
+        found: Mask = np.isin(values, self._kept.value) | (not self.has_final_records)
         return found
 
     @cached_property

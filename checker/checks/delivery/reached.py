@@ -26,9 +26,9 @@ def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     run, place = expand(sends.count[rows])
     value = sends.value[rows][run] + place
     offset = np.where(sends.offset[rows][run] >= 0, sends.offset[rows][run] + place, -1)
-    missed = ~np.isin(value, delivered.value) & ~np.isin(
-        offset, delivered.offset[delivered.offset >= 0]
-    )
+    nameless = (delivered.value < 0) | (not known.has_final_records)
+    perhaps = delivered.offset[(delivered.offset >= 0) & nameless]
+    missed = ~np.isin(value, delivered.value) & ~np.isin(offset, perhaps)
     missed &= known.is_kept(value)
     read = known.read_records
     early = ((read.flags & READ_FINAL) != 0) & (known.proved_at < view.drain_us)
@@ -59,7 +59,9 @@ def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     delivered = view.delivered
     writer = known.outcome_of_writer(delivered.value)
     owed = (writer >= 0) & (writer != Outcome.FAIL) & known.is_kept(delivered.value)
-    owed &= ~np.isin(delivered.offset, view.cut)
+    # An ack of another record at its offset may have come after this one was there.
+    perhaps = view.settled.offset if known.has_final_records else view.cut
+    owed &= ~(np.isin(delivered.offset, view.cut) & np.isin(delivered.offset, perhaps))
     open_ &= np.bincount(index, owed, len(keys)) > 0
     rows = np.flatnonzero(open_)
     if not len(rows):

@@ -171,7 +171,8 @@ class Judge:
     def reached(self) -> Iterator[str]:
         begin = min(op.inv for op in self.polls if op.final)
         for value, (op, offset) in self.sent.items():
-            mine = [r for r in self.delivered if r.value == value or 0 <= r.offset == offset]
+            mine = [r for r in self.delivered if r.value == value]
+            mine += [r for r in self.delivered if r.offset == offset >= 0 and self.nameless(r)]
             if not mine:
                 seen = self.read_before.get(value, NEVER)
                 owed = op.outcome == "ok" and op.end < begin and self.may_be_kept(value)
@@ -179,10 +180,18 @@ class Judge:
                 if owed and not self.exhausted(()):
                     yield "undelivered"
             elif self.promise.kind == "acks" and op.outcome != "fail" and self.may_be_kept(value):
-                own = [r for r in mine if r.value == value and r.offset not in self.cut]
+                own = [r for r in mine if r.value == value and not self.perhaps_settled(r)]
                 tried = any(s.key == r.key for s, r in product(self.settled, own))
                 if own and not tried and not self.exhausted(own):
                     yield "not-redelivered"
+
+    def nameless(self, r: Record) -> bool:
+        return r.value < 0 or not self.read_before
+
+    def perhaps_settled(self, r: Record) -> bool:
+        """Return whether another record at the offset was settled, or this one may be lost."""
+        others = any(s.offset == r.offset for s in self.settled) or not self.read_before
+        return r.offset in self.cut and others
 
     def may_be_kept(self, value: int) -> bool:
         return value in self.read_before or not self.read_before

@@ -48,6 +48,7 @@ PLANTS: Final = {
         "ahead": "position-ahead",
     },
     "limited": {"exceed": "over-delivered"},
+    "cut": {"stay": "undelivered"},
     "positions": {
         "forget": "commit-lost",
         "zombie": "zombie-commit",
@@ -124,7 +125,7 @@ def queue(
     seen: set[int] = set()
     held: list[tuple[int, int]] = []  # offset and when the poll that returned it ended
     answered: dict[int, list[int]] = {}  # by offset, the counts that polls were told
-    begun, late, forgotten, shown, sent = 0, -1, -1, False, 0
+    begun, late, forgotten, shown, sent, missed = 0, -1, -1, False, 0, range(0)
 
     def poll(final: bool) -> list[int]:
         nonlocal begun
@@ -191,12 +192,17 @@ def queue(
                 h.fetch(min(kept, default=len(records)), *h.around())
         if cut and step == 45:
             del records[rng.randint(len(records) // 2, len(records)) :]
-            begun = min(begun, len(records))
             for each in (due, times, answered):
-                for at in [at for at in each if at >= begun]:
+                for at in [at for at in each if at >= len(records)]:
                     del each[at]
-            held[:] = [(at, since) for at, since in held if at < begun]
+            held[:] = [(at, since) for at, since in held if at < len(records)]
+            if plant == "stay":
+                missed = range(len(records), begun)
+            else:
+                begun = min(begun, len(records))
         if plant and step > 45 and not shown:
+            if plant == "stay":
+                shown = any(_placed(h, records[at], at) for at in missed if at < len(records))
             if plant == "forget" and (lost := [at for at in sorted(acked) if at in settled]):
                 settled.discard(lost[-1])
                 due[lost[-1]] = h.now
@@ -207,10 +213,8 @@ def queue(
                 held[:] = [(at, since) for at, since in held if at != gone[0]]
                 shown = True
             if plant == "skip" and begun < len(records):
-                lost_value = records[begun]
+                shown = _placed(h, records[begun], begun)
                 begun += 1
-                ok = (line for line in h.lines if line.type == "ok" and line.f == "send")
-                shown = any(line.sends[0].value == lost_value for line in ok)
             if plant == "hold" and begun < len(records):
                 late, begun, shown = begun, begun + 1, True
     h.now += 200_000
@@ -293,7 +297,7 @@ def coordinator(seed: int, plant: str = "") -> tuple[list[Op], bool]:
             if inv > h.now:
                 continue
             if planting and plant == "skip" and at + 1 < some:
-                at, shown = at + 1, _placed(h, at)
+                at, shown = at + 1, _placed(h, at + 100, at)
             elif rng.random() < 0.1:
                 h.op("poll", "fail", inv, end, member=member)
                 continue
@@ -341,7 +345,7 @@ def coordinator(seed: int, plant: str = "") -> tuple[list[Op], bool]:
     if plant == "leave":
         for each in sorted(known):
             h.op("leave", "ok", h.now, h.now + 1, member=each)
-        end_us, shown = h.now + 120_000, any(_placed(h, at) for at in range(count))
+        end_us, shown = h.now + 120_000, any(_placed(h, at + 100, at) for at in range(count))
     else:
         h.op("assign", "ok", h.now + 2, h.now + 3, **assign, said={"positions": start_at})
     h.fetch(position, h.now + 4, h.now + 5, final=True)
@@ -385,10 +389,10 @@ def states(seed: int, plant: str = "") -> tuple[list[GroupState], bool]:
     return lines, bool(plant)
 
 
-def _placed(h: History, offset: int) -> bool:
+def _placed(h: History, value: int, offset: int) -> bool:
     """Return whether an acknowledgement says that a record is at an offset."""
-    ok = (line for line in h.lines if line.f == "send" and line.type == "ok")
-    return any(line.sends[0].offset == offset for line in ok)
+    ok = (line.sends[0] for line in h.lines if line.f == "send" and line.type == "ok")
+    return any((sent.value, sent.offset) == (value, offset) for sent in ok)
 
 
 def _perhaps(h: History, position: int) -> bool:
