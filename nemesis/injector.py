@@ -91,7 +91,7 @@ class Injector:
         """Return whether only the final heal is left: no fault or operation waits for its time or
         its end, no breakpoint for its process."""
         unmet = any(
-            self._faults[index].of_turns and {*active.held.values()} - {*active.stopped}
+            self._faults[index].of_turns and {*active.held.values()} - {*active.standing}
             for index, active in self._active.items()
         )
         waiting = any(triggers.waiting for triggers in self._triggers.values())
@@ -137,7 +137,7 @@ class Injector:
                 if self._triggers[action - _WAITED].stop(index):
                     heapq.heappush(self._due, (now_ms, action - _WAITED, index, 0))
             elif action == _LOOK:
-                if not self._note_outcome(index):
+                if not self._change_has_ended(index):
                     heapq.heappush(self._due, (now_ms + LOOK_MS, _LOOK, index, 0))
             elif index in self._active:
                 self._heal(index, number)
@@ -213,15 +213,15 @@ class Injector:
         start_us = self._world.now_us()
         self._begin_to_count(fault.name, now_ms)
         on = self._resolve_on(index)
-        if not on.nodes and hasattr(fault, "on"):
-            self._fail(index, start_us, f"nobody is {_on(fault)} now")
+        if not on.nodes and fault.has_targets:
+            self._fail(index, start_us, f"nobody is {fault.place} now")
             return
         try:
             injected = fault.inject(self._site(index, on))
         except FloodmarkError as error:
             self._fail(index, start_us, str(error), on.nodes)
             return
-        partition = f"of {on.partition}" if on.partition and ":" not in _on(fault) else ""
+        partition = f"of {on.partition}" if on.partition and ":" not in fault.place else ""
         self._write(
             index,
             "inject",
@@ -242,9 +242,9 @@ class Injector:
     def note_outcomes(self) -> None:
         """Record how changes ended that were under way when the storm was over."""
         for index in list(self._changing):
-            self._note_outcome(index)
+            self._change_has_ended(index)
 
-    def _note_outcome(self, index: int) -> bool:
+    def _change_has_ended(self, index: int) -> bool:
         """Record how the change of a fault ended; return whether it has."""
         injected = self._changing.get(index)
         outcome = None
@@ -263,7 +263,7 @@ class Injector:
         """Note that a process has stopped at a breakpoint: `step` acts on it."""
         for index, active in self._active.items():
             if self._faults[index].of_turns and number in active.held:
-                active.stopped.append(active.held[number])
+                active.standing.append(active.held[number])
                 self._stopped.append((index, number))
 
     def _act_on_stopped(self, index: int, number: int, now_ms: int) -> None:
@@ -361,10 +361,10 @@ class Injector:
     def _resolve_on(self, index: int) -> Resolution:
         """Return the nodes of a fault: roles stand for nodes that the fault can act on."""
         fault = self._faults[index]
-        if not hasattr(fault, "on"):
+        if not fault.has_targets:
             return Resolution(())
         return resolve(
-            _on(fault),
+            fault.place,
             self._view,
             self._cluster,
             self._rngs[index],
@@ -419,14 +419,10 @@ class Injector:
             action=action,
             t_us=start_us,
             done_us=self._world.now_us(),
-            on="" if fault is None else _on(fault),
+            on="" if fault is None else fault.place,
             nodes=tuple(nodes),
             links=tuple(links),
             detail=detail,
             **counts,
         )
         self._record(line)
-
-
-def _on(fault: Fault) -> str:
-    return str(getattr(fault, "on", getattr(fault, "partition", "")))

@@ -9,7 +9,7 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from nemesis.formats.cluster_spec import Cluster
+from nemesis.formats.cluster_spec import Cluster, is_voter
 from nemesis.formats.fault import ROLES, ROLES_OF_A_PARTITION
 from nemesis.view import ClusterView
 
@@ -51,7 +51,7 @@ def resolve(
     else:
         nodes = _of_cluster(role, view, cluster, rng, among, clients, on)
     if spare_voters and cluster.voters < FEWEST_VOTERS_HIT:
-        nodes = [node for node in nodes if node[0] != "v"]
+        nodes = [node for node in nodes if not is_voter(node)]
     return Resolution(tuple(sorted(set(nodes), key=node_order)), partition)
 
 

@@ -23,7 +23,7 @@ from nemesis.faults.kind import (
 )
 from nemesis.faults.lasting import LastingFault
 from nemesis.faults.words import conditions, nth, target
-from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, wrong_event
+from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, is_voter, wrong_event
 from nemesis.formats.fault import Fault
 from nemesis.processes import CannotAct
 from nemesis.world import BreakAt
@@ -117,7 +117,7 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
     def compose(cls, spot: Spot) -> Fault:
         """Draw an event of the partition that the schedule is about, mostly a rarer one."""
         drawn = cls.draw_on(spot.dice, spot.on, 0, spot.for_ms)
-        of_voter = spot.on in ON_VOTERS or spot.on.startswith("v")
+        of_voter = spot.on in ON_VOTERS or is_voter(spot.on)
         if of_voter or spot.dice.chance(0.3):
             return drawn
         metadata = spot.dice.chance(_METADATA)
@@ -152,7 +152,7 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
                 site.processes.start_again(site.number, node)
 
     def effect(self, injected: Injected) -> Effect:
-        stopped = tuple(injected.stopped)
+        stopped = tuple(injected.standing)
         return Effect(nodes=stopped, counts={"stopped": len(stopped)})
 
     def plainer(self) -> Iterator[Break]:

@@ -69,16 +69,16 @@ class Site:
 @dataclass(frozen=True, kw_only=True)
 class Injected:
     """The result of injecting a fault: its nodes and links, and, by the numbers that the world gave
-    them, the nodes where it is `held` in force ("": a rule of links). `effects` are those of the
-    places that were healed, `stopped` the nodes that have stopped at a breakpoint. `effect` is the
+    them, the nodes where it is `held` in force ("": a rule of links). `healed` are the effects at
+    places that were healed, `standing` the nodes that have stopped at a breakpoint. `effect` is the
     effect if it was known at once. `change` is the number of a change of the cluster that is under
     way."""
 
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     held: dict[int, str] = field(default_factory=dict)
-    effects: list[Any] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
+    healed: list[Any] = field(default_factory=list)
+    standing: list[str] = field(default_factory=list)
     detail: str = ""
     effect: Effect | None = None
     change: int | None = None
@@ -159,6 +159,16 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     """Whether only a controller can carry it out, so that replicas that vote refuse it."""
     simulated: ClassVar[bool] = True
     """Whether the simulated world can carry it out."""
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether it acts on the nodes that its `on` stands for."""
+        return "on" in self.__struct_fields__
+
+    @property
+    def place(self) -> str:
+        """Its target, or else the partition that it is about; "" if neither."""
+        return str(getattr(self, "on", getattr(self, "partition", "")))
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
         """Return those of `nodes` for which a role in `on` may stand: the fault can act on them."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from nemesis.faults.kind import Effect, FaultKind, Healed, Injected, Site
+from nemesis.formats.cluster_spec import is_client
 from nemesis.processes import CannotAct
 from nemesis.world import Lasting
 from node.formats.errors import FloodmarkError
@@ -49,7 +50,7 @@ class LastingFault(FaultKind, frozen=True, kw_only=True):
 
     def effect(self, injected: Injected) -> Effect:
         """Return the effect that all places together had."""
-        return Effect(nodes=injected.nodes, counts={self.counted: sum(injected.effects)})
+        return Effect(nodes=injected.nodes, counts={self.counted: sum(injected.healed)})
 
     def inject(self, site: Site) -> Injected:
         """Put the fault in force at each place. Raises FloodmarkError if none took it, or, of a
@@ -59,7 +60,7 @@ class LastingFault(FaultKind, frozen=True, kw_only=True):
         places = [*self.places(site)]
         for node, what in places:
             try:
-                if node.startswith("c"):
+                if is_client(node):
                     raise CannotAct(f"{node} is a client: only its links can fail")
                 held[site.world.add(node, what)] = node
             except FloodmarkError as error:
@@ -93,7 +94,7 @@ class LastingFault(FaultKind, frozen=True, kw_only=True):
         """End the fault at one place. Raises FloodmarkError if it is still in force there."""
         node = injected.held[number]
         try:
-            injected.effects.append(self.remove(site, node, number))
+            injected.healed.append(self.remove(site, node, number))
         except CannotAct as error:
             notes.append(str(error))
         del injected.held[number]

@@ -97,7 +97,7 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
 
     def effect(self, injected: Injected) -> Effect:
         counts = Counts()
-        for each in injected.effects:
+        for each in injected.healed:
             counts.add(each)
         return Effect(
             nodes=injected.nodes,

@@ -50,6 +50,16 @@ def in_words(error: Exception) -> str:
     return f"{path}: {text[0].lower()}{text[1:]}" if path else text
 
 
+def is_client(name: str) -> bool:
+    """Return whether a node's name is that of a client: c1, c2, ..."""
+    return name[:1] == "c" and name[1:].isdigit()
+
+
+def is_voter(name: str) -> bool:
+    """Return whether a node's name is that of a voter: v1, v2, ..."""
+    return name[:1] == "v" and name[1:].isdigit()
+
+
 class Cluster(Strict, frozen=True, kw_only=True):
     """The cluster under test: `brokers` (n1, n2, ...) have the partitions log-0, log-1, ...;
     `voters` (v1, ...) have the metadata. A system without such nodes has 0 voters. `spares` are

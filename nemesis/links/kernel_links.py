@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+from nemesis.formats.cluster_spec import is_voter
 from nemesis.links import namespaces
 from nemesis.links.abilities import KERNEL
 from nemesis.links.namespaces import NetworkNamespace, program
@@ -182,7 +183,7 @@ def address(node: str) -> str:
 
 def _addresses(node: str) -> tuple[str, str]:
     """Return the two ends of the cable of a node: the harness's, and the node's."""
-    net = f"{_NETS[node[0] == 'v']}.{int(node[1:])}"
+    net = f"{_NETS[is_voter(node)]}.{int(node[1:])}"
     return f"{net}.1", f"{net}.2"
 
 

@@ -5,8 +5,8 @@
     effects = broker.step(now_us, event)
 
 A turn: a world drains its inbox, steps every event, commits storage once, and only then sends. A
-message marked AFTER_COMMIT leaves after the commit of what its step wrote, one marked AT_ONCE may
-leave before (`node.core.turn`). Time is integer microseconds and only ever an argument;
+message marked AFTER_COMMIT leaves after the commit of what its step wrote, one marked IF_COVERED
+may leave before (`node.core.turn`). Time is integer microseconds and only ever an argument;
 `effects.deadline_us` says when to step again if nothing arrives. A crash drops the object; a
 restart builds a new one from what is on the disk."""
 
@@ -26,8 +26,8 @@ class Mark(Enum):
     """The moment at which a message may leave, relative to the commit of its turn."""
 
     AFTER_COMMIT = "after_commit"
-    AT_ONCE = "at_once"
-    """While the disk syncs, if what the turn has traced holds without it (`before_commit`)."""
+    IF_COVERED = "if_covered"
+    """While the disk syncs, if earlier commits cover what the turn has traced; else after it."""
     BEFORE_COMMIT = "before_commit"
     """Before it in any case. Only known bugs do this."""
 

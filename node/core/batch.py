@@ -117,12 +117,12 @@ def stamp(batch: bytes, base_offset: int, epoch: int) -> bytes:
     return _STAMP.pack(base_offset, epoch) + batch[_STAMP.size :]
 
 
-def placed(batch: bytes, base_offset: int, epoch: int) -> BatchView:
-    """Return a batch whose bytes were checked, stamped with its base offset and leader epoch."""
-    _, _, version, _, _, count = HEADER.unpack_from(batch)
-    data = stamp(batch, base_offset, epoch)
-    control, produced = bool(version & CONTROL_BIT), produced_by(data)
-    return BatchView(base_offset, epoch, count, data, control=control, produced=produced)
+def placed(batch: BatchView, base_offset: int, epoch: int) -> BatchView:
+    """Return a batch stamped with its base offset and leader epoch."""
+    data = stamp(batch.data, base_offset, epoch)
+    return BatchView(
+        base_offset, epoch, batch.count, data, control=batch.control, produced=batch.produced
+    )
 
 
 def view(data: bytes, *, check_crc: bool = True) -> BatchView:

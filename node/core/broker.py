@@ -148,6 +148,8 @@ class Broker:
         if self.controller is not None:
             self.controller.settle(ctx)
         self._follow_metadata()
+        if self._touched:
+            self._arm_touched()
         if self.coordinator is not None or GROUPS_PARTITION in self.replicas:
             self._coordinate()
         asked = self._shutdown_membership
@@ -174,6 +176,7 @@ class Broker:
             quorum.set_aside(self.ctx, r.log.damage)
         self._tell_damage()
         self._follow_metadata()
+        self._arm_touched()
 
     def _tell_damage(self) -> None:
         if self.membership is not None:
@@ -205,72 +208,73 @@ class Broker:
             case FetchRequest():
                 self._on_fetch(source, message)
             case FetchResponse(partition=name):
-                if quorum := self._quorum(name):
+                if quorum := self._touch_quorum(name):
                     quorum.on_fetch_response(ctx, source, message, body)
-                elif r := self._replica(name):
+                elif r := self._touch(name):
                     follower.on_response(ctx, r, source, message, body)
             case ProduceRequest():
                 self._produce(source, message, body)
             case EpochEndRequest(partition=name):
-                if r := self._replica(name):
+                if r := self._touch(name):
                     truncation.on_request(ctx, r, source, message)
             case EpochEndResponse(partition=name):
-                if r := self._replica(name):
+                if r := self._touch(name):
                     follower.on_epoch_end(ctx, r, source, message)
             case AppendEntries(partition=name):
-                if quorum := self._quorum(name):
+                if quorum := self._touch_quorum(name):
                     quorum.on_append(ctx, source, message, body)
             case AppendResponse(partition=name):
-                if quorum := self._quorum(name):
+                if quorum := self._touch_quorum(name):
                     quorum.on_append_response(ctx, source, message)
             case PartitionNotification(partition=name):
-                if r := self._replica(name):
+                if r := self._touch(name):
                     idle.on_notification(ctx, r, source)
             case ReportLeader():
                 if self.controller is not None:
                     expires_us = self.controller.on_report(ctx, message)
                     self._controller_us = min(self._controller_us, expires_us)
             case AlterPartitionResponse(partition=name):
-                if r := self._replica(name):
+                if r := self._touch(name):
                     isr_change.on_response(ctx, r, message)
             case MetadataRequest():
                 self._answer_metadata(source, message)
             case VoteRequest() | VoteResponse() | BeginQuorumEpoch():
-                if quorum := self._quorum(message.partition):
+                if quorum := self._touch_quorum(message.partition):
                     quorum.on_message(ctx, source, message)
             case RegisterBrokerResponse() if self.membership is not None:
                 self.membership.on_registered(ctx, message)
             case HeartbeatResponse() if self.membership is not None:
                 self.membership.on_heartbeat(ctx, message)
             case ReplicaLogInfoRequest(partition=name):
-                if r := self._replica(name):
+                if r := self._touch(name):
                     recovery.on_request(ctx, r, source, message)
             case _ if isinstance(message, ControllerRequest):
                 self._to_controller(source, message)
             case GroupHeartbeat() | OffsetCommit() | OffsetFetch():
                 coordinator = self.coordinator or Coordinator()
-                coordinator.on_request(ctx, self._replica(GROUPS_PARTITION), source, message)
+                coordinator.on_request(ctx, self._touch(GROUPS_PARTITION), source, message)
             case _:
                 raise WireError("a node of this role does not take such a message")
 
     def _on_fetch(self, source: str, message: FetchRequest) -> None:
         if message.replica == CONSUMER and message.partition == GROUPS_PARTITION:
             refuse_fetch(self.ctx, source, message, Error.UNKNOWN_PARTITION, None)
-        elif quorum := self._quorum(message.partition):
+        elif quorum := self._touch_quorum(message.partition):
             quorum.on_fetch(self.ctx, source, message)
-        elif r := self._replica(message.partition):
+        elif r := self._touch(message.partition):
             leader.on_fetch(self.ctx, r, source, message)
         else:
             refuse_fetch(self.ctx, source, message, Error.UNKNOWN_PARTITION, None)
 
-    def _quorum(self, name: str) -> Quorum | None:
-        """Return the election state of a local partition whose replicas vote, else None."""
+    def _touch_quorum(self, name: str) -> Quorum | None:
+        """Return the election state of a local partition whose replicas vote, else None; its timer
+        is set again after this step."""
         quorum = self.quorums.get(name)
         if quorum is not None and quorum is not self.quorum:
             self._touched[name] = None  # that of the metadata is looked at after every step
         return quorum
 
-    def _replica(self, name: str) -> Replica | None:
+    def _touch(self, name: str) -> Replica | None:
         """Return a data replica that may serve, else None; its timer is set again after this
         step."""
         r = self.replicas.get(name) if self.ctx.serving else None
@@ -279,7 +283,7 @@ class Broker:
         return r
 
     def _produce(self, source: str, message: ProduceRequest, body: bytes | None) -> None:
-        r = self._replica(message.partition)
+        r = self._touch(message.partition)
         if r is not None and message.partition != GROUPS_PARTITION:
             leader.on_produce(self.ctx, r, source, message, body)
         elif message.acks != 0:
@@ -335,10 +339,11 @@ class Broker:
                 self._take_roles(changed)
         elif not self.ctx.serving and self.membership is not None:
             self._take_roles({})
-        if self._touched:
-            for name in self._touched:
-                self.arm(name)
-            self._touched.clear()
+
+    def _arm_touched(self) -> None:
+        for name in self._touched:
+            self.arm(name)
+        self._touched.clear()
 
     def put_off(self, now_us: int) -> int:
         """Return the time of the next tick that has work to do. A deadline that was set for work

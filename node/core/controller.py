@@ -85,7 +85,7 @@ class Controller:
         if self._protocol.epochs_are_offsets:
             records = epochs_from_offsets(records, r.leo, self.image)
         payload = encode_records(records)
-        _, end = append(ctx, r, batches.build(len(records), payload))
+        _, end = append(ctx, r, batches.view(batches.build(len(records), payload)))
         for record in records:
             self.image.apply(record)
         return end

@@ -116,7 +116,7 @@ def acknowledge(
         leader=r.leader,
     )
     # The acknowledgement waits for the leader's own disk as well, but not for later commits.
-    mark = Mark.AT_ONCE if acks == -1 else Mark.AFTER_COMMIT
+    mark = Mark.IF_COVERED if acks == -1 else Mark.AFTER_COMMIT
     if ctx.bugs.ack_before_commit or (acks == -1 and ctx.bugs.count_before_commit):
         mark = Mark.BEFORE_COMMIT
     ctx.send(client, response, mark=mark)

@@ -12,6 +12,7 @@ from typing import Final
 
 from node.core import batch as batches
 from node.core import isr_change, retention
+from node.core.batch import BatchView
 from node.core.context import Context
 from node.core.epochs import diverges
 from node.core.high_watermark import acknowledge, advance_hw, refuse_produce
@@ -76,6 +77,7 @@ def on_produce(
     """Append the batch in `body` that a client sent. An error response says whether anything was
     appended."""
     error, appended = _check_produce(r, request), False
+    batch: BatchView | None = None
     kept: Written | None = None
     if not error:
         try:
@@ -87,13 +89,13 @@ def on_produce(
                 error, appended = _REFUSED.get(standing, Error.NONE), standing is Standing.OLD
         except WireError:
             error = Error.CORRUPT_BATCH
-    if error or body is None:
+    if error or batch is None:
         refuse_produce(ctx, r, source, request.corr, error, appended=appended, acks=request.acks)
         return
     if kept is not None:
         _answer_duplicate(ctx, r, source, request, kept)
         return
-    base, end = append(ctx, r, body)
+    base, end = append(ctx, r, batch)
     if request.acks == 1 or (request.acks == -1 and r.bugs.ack_before_isr):
         acknowledge(ctx, r, source, request.corr, base, end, acks=request.acks)
     elif request.acks == -1:
@@ -136,14 +138,14 @@ def serve_appended(ctx: Context, r: Replica) -> None:
         advance_hw(ctx, r)
 
 
-def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
-    """Append a checked batch in the current epoch, and answer the followers that wait for data.
+def append(ctx: Context, r: Replica, batch: BatchView) -> tuple[int, int]:
+    """Append a batch in the current epoch, and answer the followers that wait for data.
     Return its base offset and end. In a turn with more messages they are answered after the last
     one."""
     if ctx.config.retention_records:
         retention.at_append(ctx, r)
     epoch = r.leader_epoch if r.protocol.epochs_in_records else batches.NO_EPOCH
-    one = r.log.append_as_leader(body, epoch)
+    one = r.log.append_as_leader(batch, epoch)
     if one.produced is not None:
         r.producers.note(one.produced, one.base_offset, one.end)
     ctx.trace(

@@ -162,10 +162,9 @@ class Log:
         if self.cache.note(epoch, self.leo):
             self._save_cache()
 
-    def append_as_leader(self, data: bytes, epoch: int) -> BatchView:
-        """Stamp a producer's batch (already checked) with its base offset and `epoch`, append and
-        return it."""
-        stamped = batches.placed(data, self.leo, epoch)
+    def append_as_leader(self, batch: BatchView, epoch: int) -> BatchView:
+        """Stamp a producer's batch with its base offset and `epoch`, append and return it."""
+        stamped = batches.placed(batch, self.leo, epoch)
         self._append(stamped)
         return stamped
 

@@ -54,7 +54,7 @@ def _send(ctx: Context, r: Replica, to: str, push: Push) -> None:
         before_start=before_start,
     )
     # Records leave while the leader's own disk syncs.
-    mark = Mark.AT_ONCE if found else Mark.AFTER_COMMIT
+    mark = Mark.IF_COVERED if found else Mark.AFTER_COMMIT
     ctx.send(to, message, b"".join(found) if found else None, mark)
 
 

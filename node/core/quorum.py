@@ -225,7 +225,7 @@ class Quorum:
         self._watch_us = NEVER if len(self.voters) == 1 else ctx.now_us
         if not r.protocol.counts_old_terms:
             record = LeaderRecord(term=r.leader_epoch, leader=ctx.node)
-            append(ctx, r, batches.build(1, encode_records([record]), control=True))
+            append(ctx, r, batches.view(batches.build(1, encode_records([record]), control=True)))
             advance_hw(ctx, r)
         self._announce(ctx)
 

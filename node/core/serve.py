@@ -98,13 +98,13 @@ def send_fetch(
 
 
 def _mark(r: Replica, request: FetchRequest, found: list[bytes]) -> Mark:
-    """Mark records to followers as AT_ONCE, so that they leave while the leader's own disk syncs;
+    """Mark records to followers as IF_COVERED, so that they leave while the leader's disk syncs;
     consumers get what the disk has."""
     if request.replica == CONSUMER:
         return Mark.BEFORE_COMMIT if found and r.bugs.count_before_commit else Mark.AFTER_COMMIT
     # Its disk may lack them then, so it must not lead on in this epoch after a crash.
     replicates = bool(found) and r.protocol.restart is RestartRule.AFTER_FENCING
-    return Mark.AT_ONCE if replicates else Mark.AFTER_COMMIT
+    return Mark.IF_COVERED if replicates else Mark.AFTER_COMMIT
 
 
 def refuse_traced(ctx: Context, r: Replica, to: str, request: FetchRequest, error: Error) -> None:

@@ -11,7 +11,7 @@ claim a high watermark or an acknowledgement that its disk never had.)
 
 **Messages that leave early**, so that a leader replicates while its own disk syncs (Raft's thesis,
 10.2.1: writing to the leader's disk in parallel). The trace of a turn must be written before its
-messages leave. So messages marked `AT_ONCE` leave before the commit, after the trace, if all that
+messages leave. So those marked `IF_COVERED` leave before the commit, after the trace, if all that
 the turn has traced holds without the commit. An append claims nothing of the disk. A high watermark
 or an acknowledgement does, unless it covers only what earlier turns have committed: so a leader
 counts itself only for what its disk has."""
@@ -146,7 +146,7 @@ def _add(turn: Turn, effects: Effects) -> None:
 def _set_early(turn: Turn) -> None:
     """Tell the messages that leave before the commit from the others. Both keep their order."""
     holds = _holds_without_commit(turn.trace)
-    marks = (Mark.BEFORE_COMMIT, Mark.AT_ONCE if holds else Mark.BEFORE_COMMIT)
+    marks = (Mark.BEFORE_COMMIT, Mark.IF_COVERED if holds else Mark.BEFORE_COMMIT)
     turn.early = [out for out in turn.later if out.mark in marks]
     turn.later = [out for out in turn.later if out.mark not in marks]
 

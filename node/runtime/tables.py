@@ -163,7 +163,7 @@ class Tables:
                 txn.abort()
             raise
 
-    def fill_map(self, full: bool) -> None:
+    def limit_map(self, *, full: bool) -> None:
         """If `full`, limit the map to its present use and let it not grow; else lift that limit."""
         if full == self._full:
             return

@@ -56,7 +56,7 @@ class FakeCore:
         elif isinstance(message, MetadataRequest):
             loaded = dict.fromkeys(sys.modules, ("", 0))
             answer = MetadataResponse(corr=message.corr, leaders=loaded)
-            effects.messages.append(Outgoing(happened.source, answer, mark=Mark.AT_ONCE))
+            effects.messages.append(Outgoing(happened.source, answer, mark=Mark.IF_COVERED))
 
     def produce(self, source: str, message: ProduceRequest, body: bytes, effects: Effects) -> None:
         """Keep a batch, as if of one record."""

@@ -83,7 +83,8 @@ class GroupsStage(LoneBroker):
 
     def gets(self, epoch: int) -> None:
         """Let a follower get a batch of its leader, which is committed."""
-        batch = batches.placed(batches.build(1, b"0", control=True), self.r.leo, epoch)
+        batch = batches.view(batches.build(1, b"0", control=True))
+        batch = batches.placed(batch, self.r.leo, epoch)
         self.r.log.append_as_follower([batch])
         self.r.set_hw(self.ctx, self.r.leo)
         self.settle()

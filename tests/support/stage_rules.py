@@ -95,7 +95,7 @@ class RulesStage:
     def leave(self, *marks: str) -> str:
         """End the turn with messages of these marks, three different ones unless named; return
         those that leave before its commit."""
-        usual = ("after_commit", "at_once", "before_commit", "at_once")
+        usual = ("after_commit", "if_covered", "before_commit", "if_covered")
         out = [Outgoing(mark, MetadataRequest(), mark=Mark(mark)) for mark in marks or usual]
         effects = Effects(out, self._trace)
         self._trace = []

@@ -96,7 +96,7 @@ class StoreStage:
         for one in self.both:
             log = Log(LOG, one, durable=not deferred)
             for number in range(first, first + 4 * times):
-                log.append_as_leader(batch.build(2, b"%d of many" % number), 1)
+                log.append_as_leader(batch.view(batch.build(2, b"%d of many" % number)), 1)
                 self._commit(one)
                 if number % 4 == 3:
                     one.put(f"hw/{LOG}", (2 * number + 2).to_bytes(8, "big"), durable=not deferred)

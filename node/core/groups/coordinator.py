@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from node.core import batch as batches
 from node.core import leader
 from node.core.context import Context
 from node.core.groups.decide import LEAVES, Decided, decide, remove
@@ -137,7 +138,7 @@ class Coordinator:
         if r.bugs.epoch_not_logged:
             logged = [each for each in records if not isinstance(each.value, GroupTarget)]
         if logged:
-            _, self.applied = leader.append(ctx, r, encode_batch(logged))
+            _, self.applied = leader.append(ctx, r, batches.view(encode_batch(logged)))
             self._untraced += 1
         if apply:
             self.state.apply(records)

@@ -21,7 +21,7 @@ class TestLog:
         disk = SimDisk()
         log = Log(LOG, disk, durable=True)
         for number in range(4):
-            log.append_as_leader(batches.build(2, b"%02d" % number), 1)
+            log.append_as_leader(batches.view(batches.build(2, b"%02d" % number)), 1)
         return disk, log
 
     @pytest.mark.parametrize("place", [*PLACES, "chain", "missing"])
@@ -60,7 +60,7 @@ class TestLog:
         disk = SimDisk()
         log = Log(LOG, disk, durable=True)
         for payload in (b"first", b"second", b"third"):
-            log.append_as_leader(batches.build(1, payload, control=control), 1)
+            log.append_as_leader(batches.view(batches.build(1, payload, control=control)), 1)
         chain, data = logs_of(disk)[LOG][1]
         for bit in range(8 * (len(chain) + len(data))):
             changed = bytearray(chain + data)

@@ -33,7 +33,7 @@ def test_of_too_many_producers_that_one_goes_which_wrote_longest_ago() -> None:
 
 
 def test_a_batch_says_what_its_producer_is_and_keeps_its_payload() -> None:
-    placed = batches.placed(batch(3, 2), 40, 5)
+    placed = batches.placed(batches.view(batch(3, 2)), 40, 5)
     found = batches.view(placed.data)
     assert (found.produced, found.payload, found.count) == (Produced(7, 0, 3), b"xx", 2)
     assert (found.base_offset, found.epoch, found.control) == (40, 5, False)
