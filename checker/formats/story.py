@@ -46,6 +46,7 @@ RULES: Final = {
     "one-owner": "a partition has one owner in an epoch of a group",
     "epochs-rise": "the epochs of a group rise",
     "process-lives": "a process ends only when it is asked to",
+    "cluster-starts": "a cluster without faults gets a leader for each partition",
 }
 """The rules of replication and delivery that a step of a story can break, each in a sentence."""
 

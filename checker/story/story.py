@@ -166,6 +166,7 @@ RULES_OF: Final = {
     "one-leader-per-epoch": ("one-vote-per-term", "one-leader-per-epoch"),
     "read-below-hw": ("read-above-hw",),
     "process-lives": ("process-lives",),
+    "cluster-starts": ("cluster-starts",),
 }
 """The rules that an anomaly is about: a step that breaks one of them is the cause."""
 

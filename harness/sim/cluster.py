@@ -52,6 +52,10 @@ POLL_US: Final = 20_000
 """The virtual time between two polls of the cluster by the phases of a run."""
 
 
+class NeverStarted(FloodmarkError):
+    """A simulated cluster has no leader for a partition, though nothing disturbed its start."""
+
+
 class SimWorld(World):
     """The simulated nodes, links, disks and clocks, as faults act on them."""
 
@@ -255,7 +259,8 @@ class SimCluster(ClusterUnderTest):
     # -- life
 
     def start(self) -> None:
-        """Start all nodes and create the topic, up to a leader of each. Raises FloodmarkError."""
+        """Start all nodes and create the topic, up to a leader of each. Raises NeverStarted if that
+        does not come, and FloodmarkError if the topic is refused or a process ends."""
         startup = StartupMonitor()
         for node in self.nodes.values():
             node.start()
@@ -277,7 +282,7 @@ class SimCluster(ClusterUnderTest):
         limit_us = self.queue.now_us + READY_LIMIT_US
         while not ready():
             if self.queue.now_us >= limit_us:
-                raise FloodmarkError(
+                raise NeverStarted(
                     "not every partition of the simulated cluster had a leader after 30 s"
                 )
             self.wait(limit_us)

@@ -49,6 +49,7 @@ PROPERTY_OF: Final = {
     "valid-isr-and-elr": LOG,
     "quorum-superset": LOG,
     "process-lives": LIVENESS,
+    "cluster-starts": LIVENESS,
     "committed-on-majority": AGREEMENT,
     "commits-own-term-first": AGREEMENT,
     "producers-as-in-log": OFFSETS,

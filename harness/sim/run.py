@@ -25,7 +25,7 @@ from harness.formats.run_info import RunInfo
 from harness.runs.run import first_info
 from harness.runs.storm import Storm
 from harness.sim import folder
-from harness.sim.cluster import SimCluster, stall_report
+from harness.sim.cluster import NeverStarted, SimCluster, stall_report
 from harness.sim.disk import SimDisk
 from harness.sim.group_invariant import GroupInvariant
 from harness.sim.invariant_checker import InvariantChecker, Violation
@@ -240,7 +240,7 @@ class SimRun:
         info.phases.start_us = cluster.now_us()
         injector = self.injector()
         try:
-            cluster.start()
+            self._start()
             info.partitions = {name: tuple(nodes) for name, nodes in cluster.partitions.items()}
             storm = Storm(
                 self.schedule,
@@ -261,6 +261,16 @@ class SimRun:
             info.state = "interrupted"
         info.phases.end_us = cluster.now_us()
         info.problems += [Problem(kind="not-healed", sentence=each) for each in injector.problems]
+
+    def _start(self) -> None:
+        """Start the cluster. That it has no leaders without any fault is a violation."""
+        try:
+            self.cluster.start()
+        except NeverStarted as error:
+            if self.invariants is None:
+                raise
+            self.invariants.violated("cluster-starts", "", str(error), [])
+            raise _Ended from None
 
     def injector(self) -> Injector:
         """Return an injector for the faults of the schedule."""

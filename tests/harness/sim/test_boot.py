@@ -1,13 +1,17 @@
-"""A process of the simulated world boots as long as it does, whatever is done to it meanwhile."""
+"""A process of the simulated world boots as long as it does, whatever is done to it meanwhile; a
+cluster that never starts is a finding."""
 
 from __future__ import annotations
 
 import pytest
 
+from checker.formats.verdict import Verdict
+from harness.search.worlds.outcome import run_simulated
 from harness.sim.latency_profile import LatencyProfile
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Pause
 from nemesis.formats.schedule import Cluster, Schedule, Workload
+from node.core.controller import Controller
 
 BOOT_MS = 2000
 
@@ -29,3 +33,15 @@ def test_a_pause_never_shortens_a_boot(pause_at_ms: int, for_ms: int, up_ms: int
     again = [e["t_us"] for e in run.trace if e["node"] == "n1" and e["incarnation"] == 2]
     since_ms = (again[0] - run.info.phases.storm_us) // 1000 - start_ms
     assert up_ms <= since_ms <= up_ms + 25
+
+
+def test_a_cluster_that_never_starts_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that answers no request registers no broker, so no partition gets a leader."""
+    monkeypatch.setattr(Controller, "on_register", lambda self, ctx, source, request: None)
+    schedule = Schedule(cluster=Cluster(), workload=Workload(seed=1))
+    run = simulate(schedule, seed=1)
+    assert run.verdict is Verdict.INVALID
+    assert run.sentence == (
+        "invalid: not every partition of the simulated cluster had a leader after 30 s."
+    )
+    assert run_simulated(schedule).bucket == "liveness: cluster-starts"
