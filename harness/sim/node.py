@@ -28,6 +28,8 @@ HAND_OVER_US: Final = 2_000_000
 """The longest time that the core may take to hand over when it is asked to stop."""
 INBOX_MESSAGES: Final = 2_000
 """Capacity of a paused process's queues; further messages are lost."""
+MOST_TICKS_IN_A_ROW: Final = 10_000
+"""A core that asks for more ticks than this, each a microsecond after the last, never rests."""
 _EXIT_BROKEN: Final = 70
 _EXIT_STORAGE: Final = 74
 _NEVER: Final = 1 << 62
@@ -88,6 +90,8 @@ class SimNode:
         # On the node's own clock; all other times are those of the world.
         self._deadline_us = _NEVER
         self._armed_us = _NEVER
+        self._ticked_us = 0
+        self._ticks_in_a_row = 0
         self._give_up_us = _NEVER
         self._shall_stop = False
         self._points: list[Breakpoint] = []
@@ -182,10 +186,15 @@ class SimNode:
         own_us = at_us if self._clock is HOST_CLOCK else self._clock.read(at_us)
         if self._deadline_us <= own_us and not self._is_slow and not self._inbox:
             self._deadline_us = self.core.put_off(own_us)
-        if self._deadline_us <= own_us:
+        if self._deadline_us > own_us:
+            self._arm()
+            return
+        self._ticks_in_a_row = self._ticks_in_a_row + 1 if at_us <= self._ticked_us + 1 else 0
+        self._ticked_us = at_us
+        if self._ticks_in_a_row < MOST_TICKS_IN_A_ROW:
             self._wake(None)
         else:
-            self._arm()
+            self._broken(FloodmarkError("it never rests: its deadline is always in the past"))
 
     # -- turns
 

@@ -1,5 +1,5 @@
 """A process of the simulated world boots as long as it does, whatever is done to it meanwhile; a
-cluster that never starts is a finding."""
+cluster that never starts and a process that never rests are findings."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from harness.sim.latency_profile import LatencyProfile
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Pause
 from nemesis.formats.schedule import Cluster, Schedule, Workload
+from node.core import follower
 from node.core.controller import Controller
 
 BOOT_MS = 2000
@@ -45,3 +46,10 @@ def test_a_cluster_that_never_starts_is_a_finding(monkeypatch: pytest.MonkeyPatc
         "invalid: not every partition of the simulated cluster had a leader after 30 s."
     )
     assert run_simulated(schedule).bucket == "liveness: cluster-starts"
+
+
+def test_a_process_that_never_rests_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "next_us", lambda r: 1)
+    run = simulate(Schedule(cluster=Cluster(), workload=Workload(seed=1)), seed=1)
+    assert run.verdict is Verdict.INVALID
+    assert run.sentence.startswith("invalid: n1 ended by itself with code 70")
