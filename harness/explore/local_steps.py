@@ -130,12 +130,11 @@ class LocalSteps:
         made = node.state() if self._check else None
         if self._reduced:
             node.forget()
-        state = node.state()
-        key = node.key(state)
+        key = node.key()
         number = self._keys.get(key)
         if number is None:
             number = self._keys[key] = len(self._states)
-            self._states.append(state)
+            self._states.append(node.state())
             self._owners.append(node.config.node)
             self.views.append(view_of(node))
         if made is not None and made != self._states[number]:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from harness.explore.snapshot import Snapshot, canonical, restore, snapshot
+from harness.explore.snapshot import canonical, restore, snapshot
 from harness.explore.timers import expire
 from harness.sim.disk import DiskState, SimDisk
 from node.core.api import Deliver, Event, NodeConfig, Outgoing
@@ -86,7 +86,7 @@ class NodeState(NamedTuple):
 
     incarnation: int
     disk: DiskState
-    core: Snapshot | None
+    core: bytes | None
 
 
 class NodeTurn(NamedTuple):
@@ -137,9 +137,9 @@ class ModelNode:
         if self.core is not None:
             forget(self.core)
 
-    def key(self, state: NodeState) -> bytes:
+    def key(self) -> bytes:
         """Return a hash of 16 bytes of all fields that affect what a node does."""
-        core = None if state.core is None else canonical(state.core, timed=False)
+        core = None if self.core is None else canonical(self.core, timed=False)
         whole = (self.config.node, self.incarnation, self.disk.contents(), core)
         return hashlib.blake2b(_encoder.encode(whole), digest_size=16).digest()
 

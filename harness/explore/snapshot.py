@@ -1,54 +1,48 @@
-"""The state of a node as a value: taken, compared, and made a node again.
+"""The state of a node as bytes, the node that is made of them again, and the value that matters.
 
     taken = snapshot(broker)
     again = restore(taken, storage, jitter)
 
-A snapshot holds every field of every part of a node, found by looking at the objects: a new field
-is state unless it is named in this module as something else. It is taken between steps. `restore`
-returns a node that behaves as the original, on a disk in the same state and with random numbers in
-the same state; disk and random numbers belong to the world. `canonical` is the part of a snapshot
-that matters: two nodes with equal canonical values answer every event alike, whatever time it is.
-"""
+A snapshot is the pickle of a node between two steps, without disk and random numbers: those belong
+to the world. `restore` returns a node that behaves as the original, on a disk in the same state and
+with random numbers in the same state. `canonical` is the part of a node that matters: two nodes
+with equal canonical values answer every event alike, whatever time it is. It has every field of
+every part, found by looking at the objects: a new field counts unless this module names it."""
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from node.core.api import Effects
+from node.core.api import Effects, NodeConfig
 from node.core.broker import Broker
+from node.core.bugs import Bugs
 from node.core.context import Jitter
+from node.core.protocol import Protocol
 from node.core.replica import NEVER
 from node.core.storage import Storage
 
-_WIRED: Final[dict[str, tuple[str, ...]]] = {
-    "Broker": ("_due", "_armed", "_touched"),
-    "Context": ("storage", "jitter", "effects"),
-    "Log": ("_storage",),
-}
-"""Fields that no snapshot has, by class: `restore` makes new ones."""
-
-_DERIVED: Final[dict[str, tuple[str, ...]]] = {
-    # What the configuration says, and what the last step left behind.
-    "Broker": ("protocol", "_metadata_seen"),
-    "Context": ("config", "bugs", "now_us", "hw_moved", "lag_us", "retry_us"),
+_LEFT_OUT: Final[dict[str, tuple[str, ...]]] = {
+    # What the configuration says, what the last step left behind, and what belongs to the world.
+    "Broker": ("protocol", "_metadata_seen", "_due", "_armed", "_touched"),
+    "Context": (
+        *("config", "bugs", "now_us", "hw_moved", "lag_us", "retry_us"),
+        *("storage", "jitter", "effects"),
+    ),
     "Controller": ("_protocol", "_bugs", "_rules"),
     # The bytes are on the disk. An early alarm finds nothing to do.
     "Log": (
-        "_tail",
-        "_tail_bytes",
-        "_sizes",
-        "_durable",
-        "_holes",
-        "_checked",
-        "start",
-        "last_epoch",
+        *("_storage", "_tail", "_tail_bytes", "_sizes", "_durable", "_holes", "_checked"),
+        *("start", "last_epoch"),
     ),
     "Replica": ("protocol", "bugs", "wake_us"),
 }
-"""Fields that follow from others, or from the configuration: canonical values leave them out."""
+"""Fields by class that follow from others or from the configuration: no canonical value has them.
+"""
 
 _UNORDERED: Final = frozenset(
     {"peers", "pushes", "_heard_us", "_must_apply", "applied", "_leaves_at"}
@@ -58,52 +52,41 @@ _UNORDERED: Final = frozenset(
 _SOON_US: Final = NEVER >> 1
 """Beyond this, in either direction, a time stands for "never" or "long ago"."""
 
-_PLAIN: Final = frozenset({bool, bytes, float, int, str, tuple, type(None)})
+_PLAIN: Final = frozenset({bool, bytes, float, str, tuple, type(None)})
+_CONSTANT: Final = (NodeConfig, Protocol, Bugs)
+_constants: Final[dict[int, object]] = {}
 
 
-class _Part(tuple[Any, ...]):
-    """An object: its class, then its fields."""
+class _Pickler(pickle.Pickler):
+    """Writes the parts of a node; of `outside` nothing, of what never changes a reference."""
+
+    def __init__(self, file: io.BytesIO, outside: tuple[object, ...]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._outside = outside
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, _CONSTANT):
+            _constants.setdefault(id(value), value)
+            return _constant, (id(value),)
+        if any(value is one for one in self._outside):
+            return _constant, (0,)
+        return NotImplemented
 
 
-class _List(tuple[Any, ...]):
-    """A list."""
+def _constant(number: int) -> object:
+    return _constants.get(number)
 
 
-class _Deque(tuple[Any, ...]):
-    """A deque."""
-
-
-class _Pairs(tuple[Any, ...]):
-    """A dict, as pairs in their order."""
-
-
-class _Known(NamedTuple):
-    """An object that came before: its number in the order of the snapshot."""
-
-    number: int
-
-
-class Snapshot(NamedTuple):
-    """The state of a node between two steps. Equal states give equal snapshots, but so may states
-    that differ only in what no later step reads: compare `canonical` values. `now_us` is the time
-    of the last step."""
-
-    now_us: int
-    parts: tuple[Any, ...]
-
-
-def snapshot(broker: Broker) -> Snapshot:
+def snapshot(broker: Broker) -> bytes:
     """Return the present state of a node that has made its first step."""
-    seen: dict[int, int] = {}
-    return Snapshot(broker.ctx.now_us, _frozen(broker, seen))
+    file, ctx = io.BytesIO(), broker.ctx
+    _Pickler(file, (ctx.storage, ctx.jitter, ctx.effects)).dump(broker)
+    return file.getvalue()
 
 
-def restore(taken: Snapshot, storage: Storage, jitter: Jitter) -> Broker:
-    """Return a new node in the state of the snapshot, on `storage`. The snapshot itself stays
-    unchanged."""
-    made: list[Any] = []
-    broker = _thawed(taken.parts, made)
-    assert isinstance(broker, Broker)
+def restore(taken: bytes, storage: Storage, jitter: Jitter) -> Broker:
+    """Return a new node in the state of the snapshot, on `storage`."""
+    broker: Broker = pickle.loads(taken)
     broker.ctx.storage, broker.ctx.jitter = storage, jitter
     broker.ctx.effects = Effects()
     for r in (broker.quorum.r, *broker.replicas.values()):
@@ -115,35 +98,53 @@ def restore(taken: Snapshot, storage: Storage, jitter: Jitter) -> Broker:
     return broker
 
 
-def canonical(taken: Snapshot, *, timed: bool = True) -> Hashable:
-    """Return the part of a snapshot that decides the node's further actions, as tuples, numbers,
-    text and frozen values. Times count from the last step; without `timed` they only say "over" or
-    "to come", which is enough if the clock stands still and `timers.expire` ends waits."""
-    value: Hashable = _canonical(taken.parts, "", taken.now_us, timed)
+def canonical(broker: Broker, *, timed: bool = True) -> Hashable:
+    """Return the part of a node that decides its further actions, as tuples, numbers, text and
+    frozen values. Times count from the last step; without `timed` they only say "over" or "to
+    come", which is enough if the clock stands still and `timers.expire` ends waits."""
+    value: Hashable = _Canonical(broker.ctx.now_us, timed).of(broker, "")
     return value
 
 
-# -- objects to values ----------------------------------------------------------------------------
+class _Canonical:
+    """The canonical values of the parts of one node. A part that came before is its number."""
+
+    def __init__(self, now_us: int, timed: bool) -> None:
+        self._now_us = now_us
+        self._timed = timed
+        self._seen: dict[int, int] = {}
+
+    def of(self, value: Any, name: str) -> Any:
+        """Return the canonical value of what a field of this name has."""
+        kind = type(value)
+        if kind is int:
+            if not name.endswith("_us") or not -_SOON_US < value < _SOON_US:
+                return value
+            return value - self._now_us if self._timed else value > self._now_us
+        if kind in _PLAIN:
+            return value
+        if kind is dict:
+            pairs = [(key, self.of(each, name)) for key, each in value.items()]
+            return tuple(sorted(pairs) if name in _UNORDERED else pairs)
+        if kind is list or kind is deque:
+            return tuple([self.of(each, name) for each in value])
+        if (fields := fields_of(value)) is None:
+            return value
+        if (number := self._seen.get(id(value))) is not None:
+            return (number,)
+        self._seen[id(value)] = len(self._seen)
+        return (kind.__name__, *[self.of(getattr(value, each), each) for each in fields])
 
 
-class _Layout(NamedTuple):
-    """The fields of a class in a snapshot (`names`) and in a canonical value (`kept`: place in the
-    snapshot, name, whether it is a time)."""
-
-    kind: type
-    names: tuple[str, ...]
-    kept: tuple[tuple[int, str, bool], ...]
+_fields: Final[dict[type, tuple[str, ...] | None]] = {}
 
 
-_layouts: Final[dict[type, _Layout | None]] = {}
-
-
-def _layout(value: object) -> _Layout | None:
-    """Return the fields of a part of a node; None for a value that never changes."""
+def fields_of(value: object) -> tuple[str, ...] | None:
+    """Return the fields of a part of a node that matter; None for a value that never changes."""
     kind = type(value)
-    if kind not in _layouts:
-        _layouts[kind] = None if _never_changes(kind) else _new_layout(value)
-    return _layouts[kind]
+    if kind not in _fields:
+        _fields[kind] = None if _never_changes(kind) else tuple(_all_fields(value))
+    return _fields[kind]
 
 
 def _never_changes(kind: type) -> bool:
@@ -153,90 +154,10 @@ def _never_changes(kind: type) -> bool:
     return bool(frozen) or issubclass(kind, Enum | tuple)
 
 
-def _new_layout(value: object) -> _Layout:
+def _all_fields(value: object) -> list[str]:
     kind = type(value)
     assert kind.__module__.startswith("node.core."), f"{kind} is no part of a node"
     found = getattr(kind, "__dataclass_fields__", None) or getattr(kind, "__mypyc_attrs__", None)
     names = found or getattr(kind, "__slots__", None) or vars(value)
-    wired, derived = _WIRED.get(kind.__name__, ()), _DERIVED.get(kind.__name__, ())
-    taken = tuple(sorted(name for name in names if name not in wired and name != "__dict__"))
-    kept = tuple(
-        (at, name, name.endswith("_us"))
-        for at, name in enumerate(taken, start=1)
-        if name not in derived
-    )
-    return _Layout(kind, taken, kept)
-
-
-def _frozen(value: Any, seen: dict[int, int]) -> Any:
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is dict:
-        return _Pairs([(key, _frozen(each, seen)) for key, each in value.items()])
-    if kind is list or kind is deque:
-        make = _List if kind is list else _Deque
-        return make([e if type(e) in _PLAIN else _frozen(e, seen) for e in value])
-    layout = _layout(value)
-    if layout is None:
-        return value
-    if (number := seen.get(id(value))) is not None:
-        return _Known(number)
-    seen[id(value)] = len(seen)
-    fields = [getattr(value, name) for name in layout.names]
-    # Most fields are plain: asking here saves most of the calls, and half of the time.
-    return _Part((kind, *[f if type(f) in _PLAIN else _frozen(f, seen) for f in fields]))
-
-
-# -- values to objects ----------------------------------------------------------------------------
-
-
-def _thawed(value: Any, made: list[Any]) -> Any:
-    make = _MAKERS.get(type(value))
-    return value if make is None else make(value, made)
-
-
-def _make_part(value: _Part, made: list[Any]) -> Any:
-    layout = _layouts[value[0]]
-    assert layout is not None
-    part: Any = object.__new__(layout.kind)
-    made.append(part)
-    for name, field in zip(layout.names, value[1:], strict=True):
-        setattr(part, name, field if type(field) in _PLAIN else _thawed(field, made))
-    return part
-
-
-_MAKERS: Final[dict[type, Callable[[Any, list[Any]], Any]]] = {
-    _Part: _make_part,
-    _Known: lambda value, made: made[value.number],
-    _List: lambda value, made: [e if type(e) in _PLAIN else _thawed(e, made) for e in value],
-    _Deque: lambda value, made: deque([_thawed(each, made) for each in value]),
-    _Pairs: lambda value, made: {key: _thawed(each, made) for key, each in value},
-}
-
-
-# -- what matters ---------------------------------------------------------------------------------
-
-
-def _canonical(value: Any, name: str, now_us: int, timed: bool) -> Any:
-    kind = type(value)
-    if kind is int:
-        if not name.endswith("_us") or not -_SOON_US < value < _SOON_US:
-            return value
-        return value - now_us if timed else value > now_us
-    if kind is _Part:
-        layout = _layouts[value[0]]
-        assert layout is not None
-        made = [layout.kind.__name__]
-        for at, field, is_time in layout.kept:
-            each = value[at]
-            if is_time or type(each) not in _PLAIN:
-                each = _canonical(each, field, now_us, timed)
-            made.append(each)
-        return tuple(made)
-    if kind is _Pairs:
-        pairs = [(key, _canonical(each, name, now_us, timed)) for key, each in value]
-        return tuple(sorted(pairs) if name in _UNORDERED else pairs)
-    if kind is _List or kind is _Deque:
-        return tuple([_canonical(each, name, now_us, timed) for each in value])
-    return value
+    left_out = ("__dict__", *_LEFT_OUT.get(kind.__name__, ()))
+    return sorted(name for name in names if name not in left_out)
