@@ -25,6 +25,7 @@ STARTER = "the harness, with a program that `setup_of` allowed"
 HOST = "constants: files of /proc, /dev and /sys, and programs that host_tools finds"
 OURS = "constants: files of this package"
 PERSON = "a person, on the command line"
+MEMORY = "the process itself, which keeps the bytes to itself"
 TEMPORARY = "the module itself, in a folder that it makes and owns"
 
 OPENS: Final = {
@@ -40,7 +41,6 @@ OPENS: Final = {
     "harness/runs/system_check.py": TEMPORARY,
     "harness/runs/terminal.py": HOST,
     "harness/search/catalogue/*.py": OURS,
-    "harness/serve/archive.py": TEMPORARY,
     "harness/sim/compiled.py": OURS,
     "harness/systems/external/*.py": SYSTEM,
     "harness/systems/floodmark/trace_tail.py": NODE,
@@ -93,6 +93,7 @@ REMOVES: Final = {
 LOADS: Final = {
     "checker/checks/registry.py": OURS,
     "harness/cli/main.py": OURS,
+    "harness/explore/snapshot.py": MEMORY,
     "harness/pytest_plugin.py": TEMPORARY,
     "harness/sim/compiled.py": OURS,
     "harness/systems/external/launcher.py": OURS,

@@ -8,7 +8,7 @@ from harness.serve.requests import ServeRequest
 def serve(request: ServeRequest) -> int:
     """Browse the runs of a store in a web browser.
 
-    Lists and filters runs, opens their pages, packs a run for download. Ctrl-C ends it."""
+    Lists and filters runs, opens their pages and files. Ctrl-C ends it."""
     from harness.serve.server import StoreServer
 
     with StoreServer(request.host, request.port, request.store) as server:

@@ -1,5 +1,4 @@
-"""The pages of a store as a web application: it lists runs, shows their files, and packs a run
-folder for download.
+"""The pages of a store as a web application: it lists runs, and shows their files.
 
 It only reads, and answers only with files inside the store, whatever a request says.
 """
@@ -9,21 +8,17 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from stat import S_ISREG
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from harness.serve.archive import ARCHIVE, file_name, packed
 from node.formats.reading import open_file
 from reports import theme
 from reports.nightly_page.store_page import Store, Wanted, render_list
@@ -33,16 +28,23 @@ _BLOCK_BYTES: Final = 1 << 16
 _FILTERS: Final = ("verdict", "protocol", "bucket", "text")
 
 
-def content_policy() -> str:
-    """Return the Content-Security-Policy for pages of a store: a page may show itself and run the
-    script of our run page, which is allowed by its hash. It may load only pictures of the store,
-    and send no request elsewhere. A page with another script, as a third-party run folder may have,
-    is shown without the script."""
-    return (
+def headers() -> dict[str, str]:
+    """Return the headers of every answer. By the Content-Security-Policy a page may show itself and
+    run the script of our run page, which is allowed by its hash. It may load only pictures of the
+    store, and send no request elsewhere. A page with another script, as a third-party run folder
+    may have, is shown without the script."""
+    policy = (
         f"default-src 'none'; script-src '{theme.script_hash('run_page/page.js')}'; "
         "style-src 'unsafe-inline'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
         "frame-ancestors 'none'"
     )
+    return {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
 
 
 def store_app(store: Path, hosts: Iterable[str]) -> Starlette:
@@ -55,36 +57,10 @@ def store_app(store: Path, hosts: Iterable[str]) -> Starlette:
             Route("/", pages.list),
             Route("/runs.json", pages.list),
             Route("/store/{name:path}", pages.file),
-            Route(f"/download/{{name:path}}{ARCHIVE}", pages.download),
         ],
-        middleware=[
-            Middleware(_SafeHeaders),
-            Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False),
-        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)],
         exception_handlers={404: _nothing_there},
     )
-
-
-class _SafeHeaders:
-    """A layer that puts the same headers into every answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._headers = {
-            "Content-Security-Policy": content_policy(),
-            "X-Content-Type-Options": "nosniff",
-            "Cross-Origin-Resource-Policy": "same-origin",
-            "Referrer-Policy": "no-referrer",
-            "Cache-Control": "no-cache",
-        }
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._headers)
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
 
 
 class _Pages:
@@ -106,57 +82,28 @@ class _Pages:
         return Response(page, media_type="text/html")
 
     def file(self, request: Request) -> Response:
-        """Return one file of the store, up to its present length, even if it grows."""
-        file = self._inside(request.path_params["name"])
-        size = None if file is None else _size_of(file)
-        if file is None or size is None:
-            raise HTTPException(404)
-        kind = _TEXT.get(file.suffix) or mimetypes.guess_type(file.name)[0]
-        return StreamingResponse(
-            [] if request.method == "HEAD" else _blocks(file, size),
-            headers={"Content-Length": str(size)},
-            media_type=kind or "application/octet-stream",
-        )
-
-    def download(self, request: Request) -> Response:
-        """Return a run folder as an archive; its length is not known before its end."""
-        folder = self._inside(request.path_params["name"])
-        if folder is None or not (folder / "run.json").is_file():
-            raise HTTPException(404)
-        inside = folder.relative_to(self._root)
-        return StreamingResponse(
-            [] if request.method == "HEAD" else packed(folder, str(inside)),
-            headers={"Content-Disposition": f'attachment; filename="{file_name(inside)}"'},
-            media_type="application/gzip",
-        )
-
-    def _inside(self, name: str) -> Path | None:
-        """Return a path of the store, with symbolic links resolved; None if it is outside or does
-        not exist."""
-        if "\0" in name:
-            return None
+        """Return one file of the store, as it is when it is read: it may grow meanwhile."""
         try:
-            path = (self._root / name.lstrip("/")).resolve(strict=True)
+            file = open_file(self._inside(request.path_params["name"]), sparse=True)
         except (OSError, RuntimeError, ValueError):
-            return None
-        return path if path.is_relative_to(self._root) else None
+            raise HTTPException(404) from None
+        path = Path(request.path_params["name"])
+        kind = _TEXT.get(path.suffix) or mimetypes.guess_type(path.name)[0]
+        return StreamingResponse(_blocks(file), media_type=kind or "application/octet-stream")
+
+    def _inside(self, name: str) -> Path:
+        """Return a path of the store, with symbolic links resolved. Raises OSError, RuntimeError or
+        ValueError if it is outside or does not exist."""
+        path = (self._root / name.lstrip("/")).resolve(strict=True)
+        path.relative_to(self._root)
+        return path
 
 
-def _blocks(file: Path, size: int) -> Iterator[bytes]:
-    with open_file(file, sparse=True) as opened:
-        while size > 0 and (block := opened.read(min(size, _BLOCK_BYTES))):
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while block := file.read(_BLOCK_BYTES):
             yield block
-            size -= len(block)
 
 
 def _nothing_there(request: Request, error: Exception) -> Response:
     return PlainTextResponse("There is no such thing in this store.\n", 404)
-
-
-def _size_of(file: Path) -> int | None:
-    """Return the length of a file; None if it is none, or has vanished."""
-    try:
-        about = file.stat()
-    except OSError:
-        return None
-    return about.st_size if S_ISREG(about.st_mode) else None

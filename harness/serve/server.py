@@ -12,7 +12,7 @@ from typing import Final, Self
 import psutil
 import uvicorn
 
-from harness.serve.app import store_app
+from harness.serve.app import headers, store_app
 from node.formats.errors import UsageError
 from node.formats.host_errors import reason
 
@@ -39,6 +39,7 @@ class StoreServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            headers=[*headers().items()],
             limit_concurrency=BUSY_CONNECTIONS,
             timeout_graceful_shutdown=STOP_S,
         )

@@ -392,14 +392,14 @@ def _make_storms_quick() -> None:
 
 
 def _serve(store: Path, file: str) -> None:
-    """Ask for the list of a store, a file of it, and the run as an archive; then end."""
+    """Ask for the list of a store and a file of it; then end."""
     logging.getLogger().addHandler(logging.NullHandler())  # As the command does.
     alone = True  # A hard link shows what a person put into the store.
     with contextlib.suppress(OSError):
         alone = (store / file).lstat().st_nlink == 1
     with StoreServer("127.0.0.1", 0, store) as server:
         threading.Thread(target=server.run, daemon=True).start()
-        for path in ("/", "/runs.json", f"/store/{file}", f"/download/{RUN}.tar.gz"):
+        for path in ("/", "/runs.json", f"/store/{file}"):
             with contextlib.suppress(urllib.error.HTTPError, http.client.HTTPException):
                 with urllib.request.urlopen(f"{server.address.rstrip('/')}{path}") as answer:
                     found = answer.read(1 << 20)
