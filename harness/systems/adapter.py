@@ -233,6 +233,11 @@ class Adapter:
     clock_by_libc: ClassVar[bool] = False
     """Whether the servers ask libc for the time, as C, Java and Python do, not Go: then
     their wall clocks can be moved."""
+    words: str = ""
+    source: str = ""
+    """What the vendor says that the system keeps, and the page that says so."""
+    groups: GroupPromise | None = None
+    """What it promises a group of consumers."""
     contiguous: ClassVar[bool] = True
     """Whether offsets have no gaps."""
     failover_ms: ClassVar[int] = 5000
@@ -465,9 +470,14 @@ class Adapter:
     # -- what it promises
 
     def promise(self) -> Promise:
-        """Return the guarantees of the system in this configuration, with the vendor's words and
-        their source. The default is the strictest: no acknowledged record is ever lost."""
-        return Promise(contiguous_offsets=self.contiguous)
+        """Return the guarantees of the system in this configuration. The default is the strictest:
+        no acknowledged record is ever lost."""
+        return Promise(
+            words=self.words,
+            source=self.source,
+            contiguous_offsets=self.contiguous,
+            groups=self.groups if self.group_members else None,
+        )
 
     @property
     def unsynced_files(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Refused, Roles
+from harness.systems.adapter import LogSlice, Members, Node, Record, Refused, Roles
 from node.formats.json_input import MOST_OPEN_BYTES, decode
 
 
@@ -16,7 +16,8 @@ class Etcd(adapter.Adapter):
     summary = "etcd, a key for each record, ordered by revision"
     needs = "pip install '.[etcd]' in a clone of floodmark"
     binary = "etcd"
-    listens = ("client", "peer")
+    words = "Any completed operations are durable"
+    source = "https://etcd.io/docs/v3.5/learning/api_guarantees/"
     contiguous = False
     failover_ms, change_after_ms, fresh_identity = 4000, 8000, False
     changes = ("join", "leave", "replace", "return", "upgrade", "downgrade")
@@ -36,11 +37,6 @@ class Etcd(adapter.Adapter):
         }
         flags |= {"initial-cluster-state": "existing"} if me.joins else {}
         return [me.server or self.server, *(f"--{flag}={value}" for flag, value in flags.items())]
-
-    def promise(self) -> Promise:
-        words = "Any completed operations are durable"
-        source = "https://etcd.io/docs/v3.5/learning/api_guarantees/"
-        return Promise(words=words, source=source, contiguous_offsets=False)
 
     def connect(self, client: str, nodes: Sequence[Node]) -> HTTPConnection:
         for node in nodes:

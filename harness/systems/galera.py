@@ -9,10 +9,8 @@ import pymysql
 from pymysql.connections import Connection
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Refused
+from harness.systems.adapter import LogSlice, Members, Node, Record, Refused
 
-WORDS = "committed on all nodes (or fail on all) before the client receives a success confirmation"
-PAGE = "https://mariadb.com/docs/galera-cluster/galera-cluster-quickstart-guides"
 CONFIG = """
 skip_name_resolve
 skip_grant_tables
@@ -62,6 +60,10 @@ NOTHING_DONE = (OUTSIDE, 1062, 1146, 1205, 1213)
 class Galera(adapter.Adapter):
     summary = "MariaDB with Galera, a table for each partition"
     needs = "install mariadb-server (Debian), and pip install '.[galera]' in a clone of floodmark"
+    words = (
+        "committed on all nodes (or fail on all) before the client receives a success confirmation"
+    )
+    source = "https://mariadb.com/docs/galera-cluster/galera-cluster-quickstart-guides"
     binary = "mariadbd"
     settings = (
         adapter.Setting("flush", "1", "innodb_flush_log_at_trx_commit", ("0", "1", "2"), "1"),
@@ -101,9 +103,6 @@ class Galera(adapter.Adapter):
         first = not me.joins and all(me.name < node.name for node in others)
         words = [str(file), str(me.folder / "data"), "first" if first else "later"]
         return ["sh", "-c", f"server={me.server or self.server}\n{START}", "galera", *words]
-
-    def promise(self) -> Promise:
-        return Promise(words=WORDS, source=PAGE)
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         with self.session(nodes[0], 10) as here:

@@ -8,10 +8,10 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from harness.systems.adapter import Members, Node, Promise, Refused, Roles, Setting
+from harness.systems.adapter import Members, Node, Refused, Roles, Setting
 from harness.systems.external import kafka_config, kafka_requests
 from harness.systems.external.kafka_config import number
-from harness.systems.external.kafka_groups import PROMISE, PROTOCOL, KafkaGroups
+from harness.systems.external.kafka_groups import PROTOCOL, KafkaGroups
 from harness.systems.external.kafka_log import read_log
 from harness.systems.external.kafka_protocol import ACKS
 from harness.systems.external.kafka_zookeeper import ZooKeeper
@@ -19,7 +19,6 @@ from harness.systems.external.versions import in_order
 from node.formats.json_input import decode
 
 Nodes = Sequence[Node]
-WORDS = "a committed message will not be lost, as long as there is at least one in sync replica"
 JVM = """-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dkafka.logs.dir=.
     -Dlog4j.configuration=file:log4j.properties -Dorg.apache.logging.log4j.level=INFO"""
 AGAIN = ["sh", "-c", 'sleep 3; exec "$0" "$@"']  # Until its old session ends its name is taken.
@@ -31,6 +30,8 @@ CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 class Kafka(KafkaGroups):
     summary = "Apache Kafka, a topic for each partition"
     needs = "pip install '.[kafka]' in a clone of floodmark, then floodmark systems get kafka"
+    words = "a committed message will not be lost, as long as there is at least one in sync replica"
+    source = "https://kafka.apache.org/documentation/#replication"
     binary, standard = "kafka", "4.4.0"
     settings = (
         ACKS,
@@ -68,10 +69,6 @@ class Kafka(KafkaGroups):
     @property
     def speaks(self) -> str:  # type: ignore[override]
         return self.version() if in_order(self.version()) < [0, 10] else ""
-
-    def promise(self) -> Promise:
-        source = "https://kafka.apache.org/documentation/#replication"
-        return Promise(words=WORDS, source=source, groups=PROMISE if self.group_members else None)
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]] | None:
         return read_log(me.folder / "logs", partition)

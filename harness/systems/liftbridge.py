@@ -11,7 +11,7 @@ from gufo.liftbridge import api_pb2 as api
 from gufo.liftbridge.api_pb2_grpc import APIStub
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Node, Promise, Record, Refused, Roles
+from harness.systems.adapter import LogSlice, Node, Record, Refused, Roles
 
 Nodes = Sequence[Node]
 # The high watermark is stored every 5 s, and not at a stop: without it the log cannot be judged.
@@ -58,6 +58,8 @@ class Channels:
 class Liftbridge(adapter.Adapter):
     summary = "Liftbridge, a stream for each partition, over NATS"
     needs = "pip install '.[liftbridge]' in a clone of floodmark; floodmark systems get liftbridge"
+    words = "the ack is sent only after all members of the ISR have stored it"
+    source = "https://liftbridge.io/docs/concepts.html"
     binary, standard = "liftbridge", "1.9.0"
     settings = (adapter.Setting("min_isr", "1", "min.insync.replicas", ("1", "2", "3"), "2"),)
     probed, unsynced = ("nats",), ("data/streams/**/*.log",)
@@ -74,10 +76,6 @@ class Liftbridge(adapter.Adapter):
         ports = {"listen": me.listen("client"), "nats": me.listen("nats")}
         (me.folder / "config.yaml").write_text(CONFIG.format(**own, **ports, **self.setting))
         return [*STOPPED_LATE, me.server or self.server, "-c", "config.yaml"]
-
-    def promise(self) -> Promise:
-        words = "the ack is sent only after all members of the ISR have stored it"
-        return Promise(words=words, source="https://liftbridge.io/docs/concepts.html")
 
     async def connect(self, client: str, nodes: Nodes) -> Channels:
         for node in nodes:

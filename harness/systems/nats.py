@@ -1,7 +1,6 @@
 """NATS JetStream: each partition is a stream with file storage; offset = sequence - 1."""
 
 import json
-import re
 import struct
 import time
 from asyncio import gather
@@ -22,18 +21,17 @@ from harness.systems.adapter import (
     Node,
     Polled,
     Position,
-    Promise,
     Record,
     Refused,
     Roles,
 )
 from harness.systems.external.members import GROUP
+from harness.systems.external.versions import in_order
 from node.formats.json_input import decode
 
 Nodes = Sequence[Node]
 ACK_WAIT_MS = 2000
 BATCHES = (2, 11)  # The first version with a direct get of many messages.
-_PAGE = "https://docs.nats.io/nats-concepts/jetstream"
 _DEFAULT = "acknowledged after it successfully replicated to at least a quorum of servers"
 _ALWAYS = "will make sure servers `fsync` after every message before it is acknowledged"
 
@@ -42,6 +40,7 @@ class Nats(adapter.Adapter):
     summary = "NATS JetStream, a replicated stream for each partition"
     needs = "pip install '.[nats]' in a clone of floodmark"
     binary = "nats-server"
+    source = "https://docs.nats.io/nats-concepts/jetstream"
     settings = (
         adapter.Setting("sync", "2m", "sync_interval of the servers", safe="always"),
         adapter.Setting("copies", "", "num_replicas of a group; none: of its stream", ("", "1")),
@@ -66,14 +65,14 @@ class Nats(adapter.Adapter):
     def unsynced_files(self) -> tuple[str, ...]:
         return () if self.setting["sync"] == "always" else self.unsynced
 
-    def promise(self) -> Promise:
-        words = _ALWAYS if self.setting["sync"] == "always" else _DEFAULT
-        version = tuple(map(int, re.findall(r"\d+", self.version())[:3]))
-        counts = version >= (2, 11, 2)
-        groups = (
-            GroupPromise(ack_wait_ms=ACK_WAIT_MS, counts=counts) if self.group_members else None
-        )
-        return Promise(words=words, source=_PAGE, groups=groups)
+    @property
+    def words(self) -> str:  # type: ignore[override]
+        return _ALWAYS if self.setting["sync"] == "always" else _DEFAULT
+
+    @property
+    def groups(self) -> GroupPromise:  # type: ignore[override]
+        counts = in_order(self.version()) >= [2, 11, 2]
+        return GroupPromise(ack_wait_ms=ACK_WAIT_MS, counts=counts)
 
     async def create(self, nodes: Nodes, partition: str, copies: int) -> None:
         stream = {"name": partition, "subjects": [partition], "num_replicas": copies}

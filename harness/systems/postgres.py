@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Node, Promise, Record, Refused, Roles
+from harness.systems.adapter import LogSlice, Node, Record, Refused, Roles
 from harness.systems.external.postgres_wire import PostgresSession, SqlError
 from harness.systems.external.versions import version_of
 
 NODE = "harness.systems.external.postgres_node"
-WORDS = "standby servers that will have received and flushed the commit record to durable storage"
-PAGE = "https://www.postgresql.org/docs/15/warm-standby.html"
 COMMITS = ("on", "off", "local", "remote_write", "remote_apply")
 FLAGS = """wal_receiver_timeout=3s wal_sender_timeout=3s wal_retrieve_retry_interval=300ms
     max_connections=300 max_wal_senders=20 shared_buffers=16MB lock_timeout=1s wal_keep_size=64MB
@@ -26,6 +24,10 @@ NOTHING_DONE = (READ_ONLY, "42P01", "23505", "55P03", "57P03", "53300")
 class Postgres(adapter.Adapter):
     summary = "PostgreSQL with streaming replication, a table for each partition"
     needs = "install postgresql (Debian)"
+    words = (
+        "standby servers that will have received and flushed the commit record to durable storage"
+    )
+    source = "https://www.postgresql.org/docs/15/warm-standby.html"
     settings = (
         adapter.Setting("home", "/usr/lib/postgresql/15", "the folder with its bin", program=True),
         adapter.Setting("commit", "on", "synchronous_commit", COMMITS, "on"),
@@ -49,9 +51,6 @@ class Postgres(adapter.Adapter):
 
     def version(self) -> str:
         return version_of(f"{self.home}/bin/postgres")
-
-    def promise(self) -> Promise:
-        return Promise(words=WORDS, source=PAGE)
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         with self.connect("setup", nodes) as primary:

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any, BinaryIO, cast
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Node, Promise, Record, Refused, Roles
+from harness.systems.adapter import LogSlice, Node, Record, Refused, Roles
 from node.formats.json_input import decode
 
 # The library is imported by the server only: on import it replaces socket.inet_ntop with a function
@@ -22,6 +22,8 @@ Connection = tuple[socket.socket, BinaryIO]
 class PySyncObj(adapter.Adapter):
     summary = "PySyncObj, a Raft in Python with a list for each partition"
     needs = "pip install '.[pysyncobj]' in a clone of floodmark"
+    words = "raft protocol for leader election and log replication"
+    source = "https://github.com/bakwc/PySyncObj"
     settings = (
         adapter.Setting("files", "memory", "what a node keeps on its disk", tuple(FILES)),
         adapter.Setting("compact", "5000", "logCompactionMinEntries of the nodes"),
@@ -40,10 +42,6 @@ class PySyncObj(adapter.Adapter):
 
     def version(self) -> str:
         return RELEASE
-
-    def promise(self) -> Promise:
-        words = "raft protocol for leader election and log replication"
-        return Promise(words=words, source="https://github.com/bakwc/PySyncObj")
 
     def connect(self, client: str, nodes: Sequence[Node]) -> Connection:
         made = socket.create_connection((nodes[0].host, nodes[0].dialed["client"]), 1)

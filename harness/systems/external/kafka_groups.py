@@ -18,19 +18,20 @@ from harness.systems.external.kafka_protocol import KafkaProtocol
 PROTOCOL: Final = Setting(
     "protocol", "classic", "group.protocol of members", ("classic", "consumer")
 )
-PROMISE: Final = GroupPromise(
-    kind="positions",
-    fenced=True,
-    exclusive=True,
-    order="owner",
-    redelivery_ms=2 * SESSION_MS + 3000,
-)
 _EPOCH: Final = slice(7, 11)
 """Where the metadata of a member (`CGMDv2:`) has its generation, or its member epoch."""
 
 
 class KafkaGroups(KafkaProtocol):
     """The half of an adapter that concerns groups; its subclass needs the setting `protocol`."""
+
+    groups = GroupPromise(
+        kind="positions",
+        fenced=True,
+        exclusive=True,
+        order="owner",
+        redelivery_ms=2 * SESSION_MS + 3000,
+    )
 
     def group_options(self, group: str, nodes: Sequence[Node]) -> dict[str, Any]:
         """Return the librdkafka settings of a member, or of a client that asks for positions."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from harness.formats.history import Op
-from harness.systems.adapter import Delivery, GroupPromise, Polled, Position, Promise, Refused
+from harness.systems.adapter import Delivery, GroupPromise, Polled, Position, Refused
 from harness.systems.external import load, members
 from harness.systems.external.calls import WrongAnswer
 from harness.systems.external.members import checked_polled, checked_positions
@@ -31,7 +31,7 @@ POSITIONS = GroupPromise(
 class Queue(InMemory):
     """A queue in memory. `forgets` says what it forgets: "acks", "pending" or nothing."""
 
-    summary, failover_ms = "a queue in memory", 0
+    summary, failover_ms, groups = "a queue in memory", 0, PROMISE
 
     def __init__(self, forgets: str = "") -> None:
         super().__init__()
@@ -40,9 +40,6 @@ class Queue(InMemory):
         self.pending: dict[int, tuple[float, int]] = {}
         self.settled: set[int] = set()
         self.named: set[str] = set()
-
-    def promise(self) -> Promise:
-        return Promise(groups=PROMISE)
 
     async def join(self, connection: Any, group: str, member: str, parts: Sequence[str]) -> Any:
         self.named |= {*parts}
@@ -87,15 +84,12 @@ class Queue(InMemory):
 class Log(InMemory):
     """A group with positions, whose last member owns the only partition. `forgets`: commits."""
 
-    summary, failover_ms = "a log in memory", 0
+    summary, failover_ms, groups = "a log in memory", 0, POSITIONS
 
     def __init__(self, *, forgets: bool = False) -> None:
         super().__init__()
         self.setting = {"members": "2"}
         self.forgets, self.position, self.epoch, self.handed = forgets, -1, 0, 0
-
-    def promise(self) -> Promise:
-        return Promise(groups=POSITIONS)
 
     async def join(self, connection: Any, group: str, member: str, parts: Sequence[str]) -> Any:
         self.epoch += 1

@@ -537,6 +537,8 @@ def test_the_adapters_that_come_with_floodmark_have_no_mistakes() -> None:
     assert len(adapters) == len(found) - 1
     for adapter in adapters:
         assert list(mistakes(adapter)) == []
+        assert adapter.words
+        assert adapter.source.startswith("https://")
         text = (ROOT / f"{adapter.__module__.replace('.', '/')}.py").read_text()
         most = MOST_LINES.get(adapter.__name__, 100)
         assert len(text.splitlines()) <= most, "it is an example of how short one is"
