@@ -85,6 +85,15 @@ async def call(method: Callable[..., Any], *arguments: Any, timeout_s: float) ->
         raise Late(f"{method.__name__} was cancelled") from None
 
 
+def begin(method: Callable[..., Any], *arguments: Any, timeout_s: float) -> Future[Any]:
+    """Begin a `call` beside the caller, which has no event loop."""
+
+    def to_its_end() -> Any:
+        return asyncio.run(call(method, *arguments, timeout_s=timeout_s))
+
+    return in_thread(to_its_end)
+
+
 def awaited(answer: Any) -> Any:
     """Return the result of a method that may be a coroutine, in a thread without a loop."""
     return asyncio.run(answer) if inspect.iscoroutine(answer) else answer

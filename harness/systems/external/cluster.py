@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -466,7 +465,8 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         deadline = time.monotonic() + self._adapter.start_s
         why = ""
         while time.monotonic() < deadline:
-            attempt = calls.in_thread(self._create_once, nodes, partition, copies)
+            asked = (self._adapter.create, nodes, partition, copies)
+            attempt = calls.begin(*asked, timeout_s=CREATE_TIMEOUT_S)
             if not self._await(attempt.done, CREATE_TIMEOUT_S):
                 why = f"create took more than {CREATE_TIMEOUT_S:g} s"
                 continue
@@ -481,13 +481,6 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         raise FloodmarkError(
             f"system '{self._name}': {partition} could not be made within "
             f"{self._adapter.start_s:g} s: {why}{self._outputs()}"
-        )
-
-    def _create_once(self, nodes: tuple[Node, ...], partition: str, copies: int) -> None:
-        asyncio.run(
-            calls.call(
-                *(self._adapter.create, nodes, partition, copies), timeout_s=CREATE_TIMEOUT_S
-            )
         )
 
     @property

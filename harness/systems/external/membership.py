@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from harness.formats.run_info import MemberRecord
 from harness.runs.clock import now_us
 from harness.systems.adapter import Adapter, Members, Node, Refused
-from harness.systems.external.calls import awaited, in_thread
+from harness.systems.external.calls import begin
 from harness.systems.external.load import in_words
 from harness.systems.external.versions import Server, in_order
 from nemesis.view import ClusterView
@@ -223,8 +223,10 @@ class MemberChanges:
         self._actors.start_node(name)
         # Some systems add only a node that runs.
         yield from self._ask_change(want, "", 0)
-        # A node that was announced counts in majorities from now on.
-        yield from self._until(lambda: self._confirmed(want, there=(name,)))
+        # A node that was announced counts in majorities from now on, and may not have looked yet
+        # at the members that its command names.
+        for witnesses in (want, [name]):
+            yield from self._until(partial(self._confirmed, witnesses, there=(name,)))
         self.members.append(name)
         self._starting = ""
         yield from self._until(self._in_sync)
@@ -286,7 +288,8 @@ class MemberChanges:
 
     def _operate(self, action: str, name: str) -> Steps:
         me, nodes = self._nodes[name], [self._nodes[each] for each in self.members]
-        asked = _call(self._adapter.operate, action, me, nodes)
+        limit_s = TIMES_UNTIL_UNSEEN * self._adapter.change_ms / 1000
+        asked = begin(self._adapter.operate, action, me, nodes, timeout_s=limit_s)
         yield from self._until(asked.done)
         self._answered_us = now_us()
         if error := asked.exception():
@@ -320,17 +323,15 @@ class MemberChanges:
             names.sort(key=lambda name: name != leader)
             at = turn % len(names) if names else 0
             nodes = [self._nodes[name] for name in (*names[at:], *names[:at])]
-            asked, began = _call(method, nodes, *arguments), time.monotonic()
-            while not asked.done() and time.monotonic() < began + CALL_TIMEOUT_S:
-                yield
-            error = asked.exception() if asked.done() else None
-            if asked.done() and error is None:
+            asked = begin(method, nodes, *arguments, timeout_s=CALL_TIMEOUT_S)
+            yield from self._until(asked.done)
+            error = asked.exception()
+            if error is None:
                 self._answered_us = self._answered_us or now_us()
                 return
             if isinstance(error, Refused):
                 raise error
-            late = f"{method.__name__} took more than {CALL_TIMEOUT_S:g} s"
-            self._why = late if error is None else in_words(error)
+            self._why = in_words(error)
             turn += 1
             again = time.monotonic() + RETRY_S
             while time.monotonic() < again:
@@ -440,11 +441,3 @@ class MemberChanges:
     def _end(self, what: Literal["installed", "refused", "late", "unseen"]) -> None:
         self._outcomes[self._number] = ChangeOutcome(what, self._told())
         self._steps, self._starting = None, ""
-
-
-def _call(method: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    return in_thread(_finished, method, *arguments)
-
-
-def _finished(method: Callable[..., Any], *arguments: Any) -> Any:
-    return awaited(method(*arguments))

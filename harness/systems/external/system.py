@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Self
@@ -32,7 +31,6 @@ VERSION_TIMEOUT_S: Final = 10.0
 LEAST_RECOVERY_MS: Final = 15_000
 FAILOVERS_OF_A_RECOVERY: Final = 4
 _LAG_MS: Final = 1000
-_LOOK_S: Final = 0.01
 _BY_SIGNALS: Final = ("kill", "stop", "restart", "pause", "resume")
 _OURS: Final = ("voters", "min_isr", "flush", "protocol", "retention_records", "fetch_max_bytes")
 
@@ -142,20 +140,14 @@ class ExternalSystem(System):
 
     @cached_property
     def _version(self) -> str:
-        asked = calls.in_thread(self._made.version)
-        deadline = time.monotonic() + VERSION_TIMEOUT_S
-        while not asked.done():
-            if time.monotonic() > deadline:
-                raise FloodmarkError(
-                    f"system '{self.name}': version took more than {VERSION_TIMEOUT_S:g} s"
-                )
-            time.sleep(_LOOK_S)
-        error = asked.exception()
-        if isinstance(error, FloodmarkError):
-            raise error
-        if error is not None:
-            raise UsageError(f"system '{self.name}': version raised {in_words(error)}")
-        return str(asked.result())
+        try:
+            return str(calls.begin(self._made.version, timeout_s=VERSION_TIMEOUT_S).result())
+        except FloodmarkError:
+            raise
+        except calls.Late as error:
+            raise FloodmarkError(f"system '{self.name}': {error}") from None
+        except Exception as error:
+            raise UsageError(f"system '{self.name}': version raised {in_words(error)}") from None
 
     @cached_property
     def _made(self) -> Adapter:

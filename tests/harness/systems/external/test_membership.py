@@ -139,6 +139,13 @@ def test_a_node_that_was_emptied_has_a_new_name() -> None:
     assert rig.nodes["n2"].identity == "n2-1"
 
 
+def test_a_node_has_joined_when_it_says_so_itself() -> None:
+    rig = Rig()
+    rig.deaf = {"n4"}
+    assert rig.do("join", "n4") == "unseen"
+    assert not rig.changes.is_member("n4")
+
+
 def test_a_system_may_add_only_a_node_that_runs() -> None:
     rig = Rig()
     rig.adds_running = True
