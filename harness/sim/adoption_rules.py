@@ -6,7 +6,7 @@ the message and the state before, never how the broker decides."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from harness.sim.step import Before, BrokerStep, Entries
 from node.core import batch as batches
@@ -23,10 +23,14 @@ from node.formats.messages import (
     FetchResponse,
     VoteRequest,
 )
-from node.formats.trace import REFUSED
+from node.formats.trace import REFUSED, VOTE
 from node.formats.wire import split_fetch_body
 
 Rule = Callable[[BrokerStep, Replica, Before], Iterator[str]]
+_ISR: Final = Commit.ISR
+_NONE: Final = Error.NONE
+_ON_FETCH: Final = Truncation.ON_FETCH
+"""Read at each fetch: members of an enum are found slowly."""
 
 
 def end_of(entries: Entries, epoch: int, leo: int) -> tuple[int, int]:
@@ -41,7 +45,7 @@ def end_of(entries: Entries, epoch: int, leo: int) -> tuple[int, int]:
 
 def last_epoch(r: Replica) -> int:
     """Return the last epoch that a fetch states; -1 if the protocol does not compare it."""
-    return r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1
+    return r.log.last_epoch if r.protocol.truncation is _ON_FETCH else -1
 
 
 def _log(r: Replica, b: Before, leo: int, hw: int) -> Iterator[str]:
@@ -85,7 +89,7 @@ def _counts(s: BrokerStep, r: Replica, b: Before) -> bool:
         return False
     if (r.leader, r.leader_epoch) != (b.leader, b.epoch):
         return False  # It has learned of another leader.
-    last = b.last_epoch if p.truncation is Truncation.ON_FETCH else -1
+    last = b.last_epoch if p.truncation is _ON_FETCH else -1
     late = p.appends_by_index and not m.error and m.diverging is None and m.offset <= b.leo
     if (m.offset, m.last_epoch) != (b.leo, last) and not late:
         return False
@@ -107,16 +111,19 @@ def on_fetch_response(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
         leo = b.floor(min(end_of(b.entries, epoch, b.leo)[1], end))
         yield from _log(r, b, leo, min(b.hw, leo))
     elif not s.traced(REFUSED):
-        ends = _extends(b.chain.hex(), data) if not r.protocol.appends_by_index else {}
-        leo = max(ends, default=b.leo)
-        if r.protocol.appends_by_index:
-            leo = max([b.leo, *(one.end for one in batches.split(data))]) if data else b.leo
+        ends: dict[int, str] = {}
+        leo = b.leo
+        if data and r.protocol.appends_by_index:
+            leo = max([leo, *(one.end for one in batches.split(data))])
+        elif data:
+            ends = _extends(b.chain.hex(), data)
+            leo = max(ends, default=leo)
         floor = b.hw if r.protocol.hw_only_rises else b.start
         yield from _log(r, b, leo, max(floor, min(leo, hw), r.log.start))
         if ends and ends[leo] != r.log.chain.hex():
             yield f"appended other batches below {leo} than it fetched"
-        start = min(m.log_start, r.hw)
-        if r.log.start not in (b.start, r.log.hash_at(max(start, b.start))[0]):
+        upto = max(min(m.log_start, r.hw), b.start)
+        if r.log.start != b.start and r.log.start != r.log.hash_at(upto)[0]:
             yield f"begins its log at {r.log.start}, its leader at {m.log_start}"
 
 
@@ -237,12 +244,8 @@ def on_fetch(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
     """Check the answer to a fetch, and what the leader counts for the follower."""
     m = s.message
     error, diverging = _fetch_answer(s, r, b)
-    for answer in s.sent(FetchResponse, s.source):
-        if answer.offset == m.offset and answer.request_epoch == m.leader_epoch:
-            break
-    else:
-        answer = None
-    said = Error.NONE if answer is None else answer.error
+    answer = _fetch_answered(s)
+    said = _NONE if answer is None else answer.error
     if said != error and said is not Error.OVERLOADED:
         yield f"answered a fetch at {m.offset} with {said or 'no error'}, not {error or 'no error'}"
         return
@@ -263,10 +266,19 @@ def on_fetch(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
         yield f"counts {s.source} for log end and broker epoch {has}, and should for {expected}"
 
 
+def _fetch_answered(s: BrokerStep) -> Any:
+    """Return the answer to the fetch of a step, None if the fetch waits."""
+    m = s.message
+    for answer in s.sent(FetchResponse, s.source) if s.effects.messages else ():
+        if answer.offset == m.offset and answer.request_epoch == m.leader_epoch:
+            return answer
+    return None
+
+
 def _fetch_answer(s: BrokerStep, r: Replica, b: Before) -> tuple[Error, tuple[int, int] | None]:
     """Return the error of the answer to a fetch, and the divergence in it."""
     m, p, consumes = s.message, r.protocol, s.message.replica == CONSUMER
-    in_sync = p.commit is Commit.ISR
+    in_sync = p.commit is _ISR
     if b.role != "leader" or r.role != "leader":
         return Error.NOT_LEADER, None
     if p.fences_by_epoch and not (consumes and m.leader_epoch < 0) and m.leader_epoch != b.epoch:
@@ -274,20 +286,21 @@ def _fetch_answer(s: BrokerStep, r: Replica, b: Before) -> tuple[Error, tuple[in
         return (Error.FENCED_LEADER_EPOCH if older else Error.UNKNOWN_LEADER_EPOCH), None
     if consumes:
         within = b.start <= m.offset <= b.leo
-        return (Error.NONE if within else Error.OFFSET_OUT_OF_RANGE), None
+        return (_NONE if within else Error.OFFSET_OUT_OF_RANGE), None
     if in_sync and m.replica not in r.replicas:
         return Error.UNKNOWN_LEADER_EPOCH, None
     if m.offset < b.start:
         return Error.OFFSET_OUT_OF_RANGE, None
-    if m.last_epoch >= 0 and m.offset:
+    latest = m.last_epoch == r.log.cache.latest and m.offset <= r.leo
+    if m.last_epoch >= 0 and m.offset and not latest:
         epoch, end = end_of(r.log.cache.entries(), m.last_epoch, r.leo)
         if epoch < m.last_epoch or end < m.offset:
-            return Error.NONE, (epoch, end)
+            return _NONE, (epoch, end)
     if m.offset > b.leo:
         return Error.OFFSET_OUT_OF_RANGE, None
     if in_sync and m.broker_epoch < s.core.ctx.image.broker_epoch(m.replica):
         return Error.STALE_BROKER_EPOCH, None
-    return Error.NONE, None
+    return _NONE, None
 
 
 # -- votes ("quorum")
@@ -298,7 +311,7 @@ def on_vote_request(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
     m, quorum = s.message, s.quorum
     if quorum is None:
         return
-    given = any(event["event"] == "vote" for event in s.effects.trace)
+    given = s.traced(VOTE)
     complete = (m.last_epoch, m.last_offset) >= (b.last_epoch, b.leo)
     newer = m.term > b.epoch
     if m.pre:

@@ -5,13 +5,13 @@ field that is not as docs/protocols.md says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from harness.sim.adoption_rules import end_of, last_epoch
 from harness.sim.step import BrokerStep
 from node.core import batch as batches
-from node.core.protocol import Commit, Truncation
+from node.core.protocol import BelowMinIsr, Commit, Truncation
 from node.core.replica import Replica
 from node.formats.messages import (
     HW_ONLY,
@@ -28,10 +28,13 @@ from node.formats.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.formats.trace import PROPOSED
+from node.formats.trace import PROPOSED, VOTE
 from node.formats.wire import split_fetch_body
 
-Rule = Callable[[BrokerStep, Replica, Any, bytes], Iterator[str]]
+Rule = Callable[[BrokerStep, Replica, Any, bytes], Iterable[str]]
+_ISR: Final = Commit.ISR
+_WAIT: Final = BelowMinIsr.WAIT
+"""Read at each step of a leader: members of an enum are found slowly."""
 
 
 def _differs(name: str, said: object, expected: object) -> Iterator[str]:
@@ -41,8 +44,6 @@ def _differs(name: str, said: object, expected: object) -> Iterator[str]:
 
 def _wrong(r: Replica, offset: int, data: bytes) -> str:
     """Return what is wrong with the records that a message has from `offset` on, "" if nothing."""
-    if not data:
-        return ""
     end, chain = r.log.hash_at(offset)
     last = bytes.fromhex(chain) if chain else batches.EMPTY_CHAIN
     for one in batches.split(data):
@@ -62,10 +63,11 @@ def fetch_response(s: BrokerStep, r: Replica, m: FetchResponse, body: bytes) -> 
         return
     if epoch != r.leader_epoch and not s.changed_role(r):
         yield f"said leader epoch {epoch}, and has {r.leader_epoch}"
-    yield from _differs("log start", m.log_start, r.log.start)
+    if m.log_start != r.log.start:
+        yield f"said log start {m.log_start}, and has {r.log.start}"
     if hw > r.hw or (s.before is not None and s.before.r is r and hw < s.before.hw):
         yield f"said high watermark {hw}, and has {r.hw}"
-    if wrong := _wrong(r, m.offset, data):
+    if data and (wrong := _wrong(r, m.offset, data)):
         yield wrong
     if m.diverging is not None and data:
         yield "sent records of a log that diverges"
@@ -115,15 +117,14 @@ def append_entries(s: BrokerStep, r: Replica, m: AppendEntries, body: bytes) -> 
         yield f"pushed high watermark {m.hw}, and has {r.hw}"
     if m.offset >= r.log.start:
         yield from _differs(f"epoch before {m.offset}", m.last_epoch, r.log.epoch_before(m.offset))
-        if wrong := _wrong(r, m.offset, body):
+        if body and (wrong := _wrong(r, m.offset, body)):
             yield wrong
 
 
 def vote_response(s: BrokerStep, r: Replica, m: VoteResponse, body: bytes) -> Iterator[str]:
     """Check the answer to a request for a vote."""
     yield from _differs("term", m.term, r.leader_epoch)
-    given = any(event["event"] == "vote" for event in s.effects.trace)
-    yield from _differs("that it votes", m.granted, given)
+    yield from _differs("that it votes", m.granted, s.traced(VOTE))
 
 
 def _ends(r: Replica, partition_epoch: int) -> bool:
@@ -163,9 +164,10 @@ _STATED: Final[dict[type, Callable[[BrokerStep, Replica, Any], tuple[object, obj
 """The fields of a message that state what its sender has, and what that is."""
 
 
-def stated(s: BrokerStep, r: Replica, m: Any, body: bytes) -> Iterator[str]:
+def stated(s: BrokerStep, r: Replica, m: Any, body: bytes) -> Iterable[str]:
     """Check the fields that state log end, epochs, leader, process, and vote of the sender."""
-    yield from _differs(f"in a {m.__struct_config__.tag}", *_STATED[type(m)](s, r, m))
+    said, has = _STATED[type(m)](s, r, m)
+    return () if said == has else _differs(f"in a {m.__struct_config__.tag}", said, has)
 
 
 def alter_partition(s: BrokerStep, r: Replica, m: AlterPartition, body: bytes) -> Iterator[str]:
@@ -221,12 +223,13 @@ def high_watermark(r: Replica) -> int | None:
     """Return the offset up to which a leader may count records as committed; None if it may not
     move ("High watermark"; Raft, section 5.4.2)."""
     p = r.protocol
-    ends = {name: peer.leo for name, peer in r.peers.items()} | {r.leader: r.leo}
-    if p.commit is Commit.ISR:
-        size_counts = p.elr or p.below_min_isr.name == "WAIT"
-        if (size_counts and len(r.isr) < r.min_isr) or not set(r.maximal_isr) <= set(ends):
-            return None
-        return min((ends[name] for name in r.maximal_isr), default=None)
+    if p.commit is _ISR and len(r.isr) < r.min_isr and (p.elr or p.below_min_isr is _WAIT):
+        return None
+    ends = {name: peer.leo for name, peer in r.peers.items()}
+    ends[r.leader] = r.leo
+    if p.commit is _ISR:
+        counted = [ends.get(name, -1) for name in r.maximal_isr]
+        return None if -1 in counted else min(counted, default=None)
     least = len(r.replicas) + (not p.half_is_enough)
     known = [ends.get(name, 0) for name in r.replicas]
     end = max((e for e in known if 2 * sum(other >= e for other in known) >= least), default=0)

@@ -35,7 +35,8 @@ class MetadataRules:
 
     def check(self, s: BrokerStep) -> Iterator[str]:
         """Yield what a step decided, or took over, against the rules."""
-        yield from self._removed(s)
+        if len(s.core.replicas) != len(self._held.get(s.node, ())):
+            yield from self._removed(s)
         if s.r is s.core.quorum.r and s.core.ctx.serving:
             yield from _follows(s)
         active = s.core.controller
@@ -53,7 +54,8 @@ class MetadataRules:
                 yield f"did not accept ISR {m.isr} of {m.broker} for {m.partition}"
             if isinstance(m, ReplicaLogInfo):
                 yield from _counted(s, active, m)
-            yield from self._silent(s, known, image)
+            if m is None:
+                yield from self._silent(s, known, image)
             if known.end == active.metadata.leo:
                 return
         since_us = now_us if known is None or known.controller is not active else known.since_us
@@ -64,18 +66,18 @@ class MetadataRules:
     def _silent(self, s: BrokerStep, known: _Decisions, image: Image) -> Iterator[str]:
         """Check that a broker which is silent for a session is fenced ("A silent broker")."""
         now_us, session_us = s.core.ctx.now_us, s.core.ctx.config.timings.session_ms * 1000
-        if now_us - known.since_us <= 2 * session_us or s.message is not None:
+        if now_us - known.since_us <= 2 * session_us:
             return
         for name, record in image.brokers.items():
+            if record.fenced:
+                continue
             heard_us = max(self._heard.get((s.node, name), 0), known.since_us)
-            if not record.fenced and now_us - heard_us > session_us:
+            if now_us - heard_us > session_us:
                 yield f"did not fence {name}, silent for {(now_us - heard_us) // 1000} ms"
 
     def _removed(self, s: BrokerStep) -> Iterator[str]:
         """Check that nothing stays of a replica that left this broker ("Reassignment")."""
         replicas, held = s.core.replicas, self._held.get(s.node, ())
-        if len(replicas) == len(held):
-            return
         self._held[s.node] = tuple(replicas)
         storage = s.core.ctx.storage
         for name in held if s.core.ctx.serving and len(held) > len(replicas) else ():
@@ -89,13 +91,14 @@ def _follows(s: BrokerStep) -> Iterator[str]:
     """Check that each replica has the role that the applied metadata gives it ("Roles and
     epochs")."""
     core = s.core
+    by_controller = core.protocol.leader_by is LeaderBy.CONTROLLER
     for name, record in core.ctx.image.partitions.items():
         r = core.replicas.get(name)
         if s.node not in record.replicas or (r is not None and r.log.damage is not None):
             continue
         if r is None:
             yield f"has no replica of {name}, which is placed on it"
-        elif core.protocol.leader_by is LeaderBy.CONTROLLER:
+        elif by_controller:
             role = "leader" if record.leader == s.node else "follower" if record.leader else "none"
             ours = r.leader_epoch, r.role, r.leader, r.replicas
             if r.leader_epoch < record.leader_epoch or (

@@ -82,6 +82,7 @@ class SimNode:
         self._latency = latency
         self._is_slow = latency.turn_us[1] > 0
         self.watch: Callable[[Broker], Core] | None = None
+        self._stepped: Core | None = None
         self._seen = seen
         self._ended = ended
         self._inbox: list[Envelope] = []
@@ -213,6 +214,7 @@ class SimNode:
         except FloodmarkError as error:
             self._broken(error)
             return
+        self._stepped = self.core if self.watch is None else self.watch(self.core)
         self._turn([], first=True)
 
     def _arrive(self, envelope: Envelope) -> None:
@@ -276,11 +278,10 @@ class SimNode:
         self._carry_out(turn, 0, stops)
 
     def _take(self, events: list[Event], first: bool) -> Turn:
-        core, now_us = self.core, self._queue.now_us
-        assert core is not None
+        stepped, now_us = self._stepped, self._queue.now_us
+        assert stepped is not None
         if self._clock is not HOST_CLOCK:
             now_us = self._clock.read(now_us)
-        stepped = core if self.watch is None else self.watch(core)
         return take(stepped, now_us, events, deadline_us=self._deadline_us, first=first)
 
     def _stamp(self) -> TraceEvent:

@@ -4,6 +4,7 @@ over, a follower that lags or has caught up, a high watermark that is to be stor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from harness.sim.step import Before, BrokerStep
 from node.core.broker import Broker
@@ -11,7 +12,10 @@ from node.core.protocol import Commit, Detection
 from node.core.quorum import Quorum
 from node.core.replica import Replica
 from node.formats.errors import DamagedStore
-from node.formats.messages import FetchRequest, VoteResponse
+from node.formats.messages import VoteResponse
+
+_ISR: Final = Commit.ISR
+"""Read at each fetch and tick: members of an enum are found slowly."""
 
 
 class ProgressRules:
@@ -24,18 +28,15 @@ class ProgressRules:
         self._next_us: dict[str, int] = {}
         self._unsaved: dict[tuple[str, str], tuple[Replica, int, int]] = {}
 
-    def delivered(self, s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
-        """Yield what should have followed from a message."""
-        if isinstance(s.message, VoteResponse):
-            yield from self._elected(s, r, b)
-        elif isinstance(s.message, FetchRequest):
-            yield from _enters(s, r)
+    def delivered(self, s: BrokerStep, r: Replica, b: Before) -> str:
+        """Return what should have followed from a vote or a fetch, "" if nothing."""
+        return self._elected(s, r, b) if type(s.message) is VoteResponse else _enters(s, r)
 
-    def _elected(self, s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
+    def _elected(self, s: BrokerStep, r: Replica, b: Before) -> str:
         """Check that a candidate leads when a majority has voted for it, and not before."""
         m, quorum = s.message, s.quorum
         if quorum is None or m.pre or b.role != "candidate" or r.leader_epoch != b.epoch:
-            return
+            return ""
         place = s.node, r.partition
         which, term, votes = self._votes.get(place, (quorum, b.epoch, {s.node}))
         if which is not quorum or term != b.epoch:
@@ -44,8 +45,9 @@ class ProgressRules:
         if m.granted and m.request_term == b.epoch and s.source in quorum.voters:
             votes.add(s.source)
         won = 2 * len(votes) > len(quorum.voters)
-        if won != (r.role == "leader"):
-            yield f"has the votes of {sorted(votes)} in term {b.epoch}, and is {r.role}"
+        if won == (r.role == "leader"):
+            return ""
+        return f"has the votes of {sorted(votes)} in term {b.epoch}, and is {r.role}"
 
     def ticked(self, s: BrokerStep) -> Iterator[str]:
         """Yield what a tick left undone."""
@@ -57,21 +59,25 @@ class ProgressRules:
             if r.log.damage is not None:
                 continue
             if r.role == "leader":
-                yield from _overdue(r, now_us)
-                yield from self._shrinks(core, r)
+                if _overdue(r, now_us):
+                    yield f"did not answer a request for {r.partition} in time"
+                if name := self._unshrunk(core, r):
+                    yield f"keeps {name} in the ISR of {r.partition}, which lags"
             if saves:
                 yield from self._saved(s, r, now_us)
 
-    def _shrinks(self, core: Broker, r: Replica) -> Iterator[str]:
-        """Check that a leader asks for an ISR without a laggard, again after a refusal."""
-        place, now_us = (core.ctx.node, r.partition, r.leader_epoch), core.ctx.now_us
+    def _unshrunk(self, core: Broker, r: Replica) -> str:
+        """Return a laggard without which a leader should have asked for an ISR, again after a
+        refusal; "" if there is none."""
         name = _laggard(core, r)
+        if not (name or self._lags):
+            return ""
+        place, now_us = (core.ctx.node, r.partition, r.leader_epoch), core.ctx.now_us
         if not name:
             self._lags.pop(place, None)
-            return
+            return ""
         since_us = self._lags.setdefault(place, now_us)
-        if now_us - since_us > core.ctx.lag_us:
-            yield f"keeps {name} in the ISR of {r.partition}, which lags"
+        return name if now_us - since_us > core.ctx.lag_us else ""
 
     def _saved(self, s: BrokerStep, r: Replica, now_us: int) -> Iterator[str]:
         """Check that a changed high watermark is stored after four checkpoint intervals."""
@@ -91,39 +97,45 @@ class ProgressRules:
             yield f"has high watermark {r.hw} of {r.partition}, and stored {stored} long ago"
 
 
-def _overdue(r: Replica, now_us: int) -> Iterator[str]:
-    """Check the requests that wait at a leader."""
-    held = (*r.follower_waits.values(), *r.consumer_waits.values())
-    due_us = [*(wait.deadline_us for wait in held), *(ack.deadline_us for ack in r.acks)]
-    if min(due_us, default=now_us + 1) <= now_us:
-        yield f"did not answer a request for {r.partition} in time"
+def _overdue(r: Replica, now_us: int) -> bool:
+    """Return whether a request that waits at a leader should have been answered."""
+    for held in (r.follower_waits.values(), r.consumer_waits.values(), r.acks):
+        for waits in held:
+            if waits.deadline_us <= now_us:
+                return True
+    return False
 
 
 def _laggard(core: Broker, r: Replica) -> str:
     """Return a member that should have left the ISR by now, "" if there is none ("Maximal ISR",
     shrink)."""
-    if r.protocol.commit is not Commit.ISR or r.pending_alter is not None:
+    if r.protocol.commit is not _ISR or r.pending_alter is not None:
         return ""
+    ctx = core.ctx
+    late_us = ctx.now_us - 2 * ctx.lag_us
     for name in r.isr:
         peer = r.peers.get(name)
         caught_up_us = r.led_since_us if peer is None else peer.last_caught_up_us
-        idle = r.protocol.detection is Detection.HEARTBEATS and peer is not None
-        at_end = idle and peer is not None and peer.leo >= r.leo
-        late = core.ctx.now_us - caught_up_us > 2 * core.ctx.lag_us
-        if name != core.ctx.node and not at_end and late:
+        if caught_up_us >= late_us or name == ctx.node:
+            continue
+        idle = r.protocol.detection is Detection.HEARTBEATS
+        if not (idle and peer is not None and peer.leo >= r.leo):
             return name
     return ""
 
 
-def _enters(s: BrokerStep, r: Replica) -> Iterator[str]:
+def _enters(s: BrokerStep, r: Replica) -> str:
     """Check that a follower which has caught up is proposed for the ISR ("Maximal ISR", expand)."""
+    if r.role != "leader" or s.source in r.isr:
+        return ""
     name, ctx = s.source, s.core.ctx
     peer = r.peers.get(name)
-    if r.role != "leader" or r.protocol.commit is not Commit.ISR or r.pending_alter is not None:
-        return
-    if peer is None or name in r.isr or name not in r.replicas or peer.last_fetch_us < ctx.now_us:
-        return
+    if r.protocol.commit is not _ISR or r.pending_alter is not None:
+        return ""
+    if peer is None or name not in r.replicas or peer.last_fetch_us < ctx.now_us:
+        return ""
     complete = peer.leo >= max(r.hw, r.leso) and ctx.now_us - peer.last_caught_up_us <= ctx.lag_us
     process = peer.broker_epoch == ctx.image.broker_epoch(name) and ctx.image.is_active(name)
     if complete and process:
-        yield f"does not propose {name} for the ISR, which has caught up"
+        return f"does not propose {name} for the ISR, which has caught up"
+    return ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from node.core import batch as batches
 from node.core.api import Deliver, Effects
@@ -19,7 +20,7 @@ Entries = list[tuple[int, int]]
 """Leader epochs of a log, each with its start offset."""
 
 
-class Before(NamedTuple):
+class Before(msgspec.Struct):
     """The state of a replica before a step. `peer` is (log end, broker epoch) of the sender as the
     leader counts it. `hashes` are the ends of batches and the prefix hashes there, from where a
     message of the leader may cut the log."""
@@ -50,8 +51,7 @@ class Before(NamedTuple):
         return max((end for end in self.hashes if end <= target), default=self.start)
 
 
-@dataclass(slots=True)
-class BrokerStep:
+class BrokerStep(msgspec.Struct):
     """A step of `core`; `message`, `source` and `body` are those of a delivery (else None and
     ""). `more`: another message of the turn follows. `r` is the replica that the message names,
     None if there is none; `before` is its state then."""

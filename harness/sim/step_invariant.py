@@ -6,7 +6,6 @@ they find need not have lost anything: a client sees it only if the right messag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,18 +60,17 @@ class StepInvariant:
             s = BrokerStep(core, node, None, "", b"", False, None, None, effects)
             self._check(s)
             if isinstance(event, Tick):
-                self._report(_STATE, s, None, self._progress.ticked(s))
+                for what in self._progress.ticked(s):
+                    self._report(_STATE, s, None, what)
             return effects
         message, then = event.message, None
-        partition = getattr(message, "partition", None)
-        r = None if partition is None else replica_of(core, partition)
+        r = replica_of(core, getattr(message, "partition", ""))
         if r is not None and r.log.damage is None:
             then = before(core, r, event)
         effects = core.step(now_us, event)
         body = event.body or b""
         s = BrokerStep(core, node, message, event.source, body, event.more, r, then, effects)
-        there = r is not None and r.log.damage is None and replica_of(core, r.partition) is r
-        if there and r is not None and then is not None:
+        if then is not None and r is not None and _stays(core, r):
             self._delivered(s, r, then)
         self._check(s)
         return effects
@@ -82,15 +80,18 @@ class StepInvariant:
         kind = type(s.message)
         rule = adoption_rules.RULES.get(kind)
         if rule is not None:
-            self._report(_TAKES, s, r, rule(s, r, b))
+            for what in rule(s, r, b):
+                self._report(_TAKES, s, r, what)
         if r.role == "leader" and not s.more and (what := _commits(r, b)):
-            self._report(_STATE, s, r, [what])
+            self._report(_STATE, s, r, what)
         if what := _stored(s, r):
-            self._report(_STATE, s, r, [what])
+            self._report(_STATE, s, r, what)
         if kind is FetchRequest or kind is VoteResponse:
-            self._report(_STATE, s, r, self._progress.delivered(s, r, b))
+            if what := self._progress.delivered(s, r, b):
+                self._report(_STATE, s, r, what)
         elif kind is ProduceRequest:
-            self._report(_TAKES, s, r, self._produce.request(s, r, b))
+            for what in self._produce.request(s, r, b):
+                self._report(_TAKES, s, r, what)
 
     def _check(self, s: BrokerStep) -> None:
         """Check what a step sends, and what the controller decided in it."""
@@ -101,33 +102,37 @@ class StepInvariant:
             if told is not None:
                 named = replica_of(core, getattr(message, "partition", ""))
                 if named is not None:
-                    self._report(_TELLS, s, named, told(s, named, message, out.body or b""))
+                    for what in told(s, named, message, out.body or b""):
+                        self._report(_TELLS, s, named, what)
             elif type(message) is ProduceResponse:
-                self._report(_TELLS, s, s.r, self._produce.answer(s, out.to, message))
+                for what in self._produce.answer(s, out.to, message):
+                    self._report(_TELLS, s, s.r, what)
         if core.controller is not None or s.r is core.quorum.r:
-            self._report(_STATE, s, None, self._metadata.check(s))
+            for what in self._metadata.check(s):
+                self._report(_STATE, s, None, what)
 
-    def _report(
-        self, invariant: str, s: BrokerStep, r: Replica | None, sentences: Iterable[str]
-    ) -> None:
-        for sentence in sentences:
-            if s.traced(DAMAGED):
-                return
-            partition = METADATA_PARTITION if r is None else r.partition
-            r = s.core.quorum.r if r is None else r
-            witness = Witness(what="log end", node=s.node, offset=r.leo, epoch=r.leader_epoch)
-            kind = "" if s.message is None else f" at a {s.message.__struct_config__.tag}"
-            what = f"{s.node} {sentence} ({r.role} of {partition}{kind})"
-            self._checker.violated(invariant, partition, what, [witness])
+    def _report(self, invariant: str, s: BrokerStep, r: Replica | None, sentence: str) -> None:
+        if s.traced(DAMAGED):
+            return
+        partition = METADATA_PARTITION if r is None else r.partition
+        r = s.core.quorum.r if r is None else r
+        witness = Witness(what="log end", node=s.node, offset=r.leo, epoch=r.leader_epoch)
+        kind = "" if s.message is None else f" at a {s.message.__struct_config__.tag}"
+        what = f"{s.node} {sentence} ({r.role} of {partition}{kind})"
+        self._checker.violated(invariant, partition, what, [witness])
+
+
+def _stays(core: Broker, r: Replica) -> bool:
+    """Return whether a node still has a replica, and believes its log."""
+    return r.log.damage is None and replica_of(core, r.partition) is r
 
 
 def _commits(r: Replica, b: Before) -> str:
     """Return why a leader does not commit what it may, or commits something else; "" if neither.
     The last message of a turn moves the high watermark."""
-    may = answer_rules.high_watermark(r)
+    may = answer_rules.high_watermark(r) or 0
     least = b.hw if b.role == "leader" else min(b.hw, r.hw)
-    expected = max(least, may if may is not None else 0, r.log.start)
-    if r.hw != expected:
+    if r.hw != (expected := max(least, may, r.log.start)):
         return f"leads with high watermark {r.hw}, and should be at {expected}"
     if r.acks and r.acks[0].end <= r.hw:
         return f"has {r.hw} as high watermark, and did not answer for {r.acks[0].end}"
