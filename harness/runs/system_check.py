@@ -16,7 +16,7 @@ from harness.formats.run_info import RunInfo
 from harness.runs.once import run_once
 from harness.runs.program import called
 from harness.runs.run import RunOrder
-from harness.systems.adapter import MEMBERS
+from harness.systems.adapter import MAKE_GROUPS, MEMBERS
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System
@@ -87,7 +87,7 @@ def _plans(system: ExternalSystem, links: str) -> Iterator[tuple[System, str, tu
     """Yield the runs: the system with its settings, what each is called, and its faults."""
     for name, faults in _plain_plans(system, links):
         yield system, name, faults
-    if system.adapter.has_groups():
+    if system.adapter.writes(*MAKE_GROUPS):
         given = {**system.settings, MEMBERS.name: "3"}
         fault = Kill(on=f"leader:{GROUP_PREFIX}log-0", at_ms=FAULT_AT_MS, for_ms=FAULT_MS)
         kills = (fault,) if "kill" in system.faults else ()

@@ -74,7 +74,8 @@ SERVERS: Final = Setting(
 )
 """Settings of every adapter that has a `binary`; they are recorded only where they are given."""
 MEMBERS: Final = Setting("members", "0", "members of a consumer group; 0: there is no group")
-"""A setting of every adapter with `join` and `poll`."""
+MAKE_GROUPS: Final = ("join", "poll")
+"""The methods whose adapter can have members of a group, and then has the setting MEMBERS."""
 
 
 class Members(msgspec.Struct, frozen=True):
@@ -486,24 +487,9 @@ class Adapter:
         return self.unsynced
 
     @classmethod
-    def probes(cls) -> bool:
-        """Return whether the adapter has a `probe`."""
-        return cls.probe is not Adapter.probe
-
-    @classmethod
-    def tells_ready(cls) -> bool:
-        """Return whether the adapter has `ready`."""
-        return cls.ready is not Adapter.ready
-
-    @classmethod
-    def has_groups(cls) -> bool:
-        """Return whether the adapter can have members of a group."""
-        return cls.join is not Adapter.join or cls.poll is not Adapter.poll
-
-    @classmethod
-    def dumps(cls) -> bool:
-        """Return whether the adapter has a `dump`."""
-        return cls.dump is not Adapter.dump
+    def writes(cls, *methods: str) -> bool:
+        """Return whether the adapter has at least one of these optional methods."""
+        return any(getattr(cls, name) is not getattr(Adapter, name) for name in methods)
 
 
 def http_json(address: str, path: str, timeout_s: float = 1.0) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             *(self._probed_partitions(), self._running, self._output / "probe.txt"),
         )
         self._answers: AppendOnlyFile | None = None
-        self.view.leaderless = not adapter.probes()
+        self.view.leaderless = not adapter.writes("probe")
         if self._watched:
             self._answers = self._files.enter_context(closing(folder.append_only(PROBES)))
         self._dumped: list[NodeDump] | None = None
@@ -332,11 +332,11 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     @property
     def _watched(self) -> bool:
         """Return whether the nodes are asked who is in sync."""
-        return self._adapter.probes() or self._adapter.tells_ready()
+        return self._adapter.writes("probe", "ready")
 
     @property
     def _reads_logs(self) -> bool:
-        return self._adapter.dumps() and (self._adapter.dumps_running or not self._goes_on)
+        return self._adapter.writes("dump") and (self._adapter.dumps_running or not self._goes_on)
 
     def _make_processes(self) -> ExternalProcesses:
         return ExternalProcesses(

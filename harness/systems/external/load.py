@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from harness.formats.history import GROUP_PREFIX
 from harness.systems.adapter import (
     EVERYTHING,
+    MAKE_GROUPS,
     MEMBERS,
     SERVER,
     SERVERS,
@@ -206,7 +207,7 @@ def _from_file(path: Path) -> Any:
 def settings_of(adapter: type[Adapter]) -> tuple[Setting, ...]:
     """Return the settings of an adapter, `server` and `servers` if it has an executable, and
     `members` if it can have a group."""
-    of_groups = (MEMBERS,) if adapter.has_groups() else ()
+    of_groups = (MEMBERS,) if adapter.writes(*MAKE_GROUPS) else ()
     return (*adapter.settings, *of_groups, *((SERVER, SERVERS) if adapter.binary else ()))
 
 

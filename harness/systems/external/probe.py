@@ -61,8 +61,8 @@ class Probe:
 
     def start(self) -> None:
         for name in [name for name, node in self._nodes.items() if not node.is_voter]:
-            asks = [self._probe] * self._adapter.probes()
-            asks += [self._ask_ready] * self._adapter.tells_ready()
+            asks = [self._probe] * self._adapter.writes("probe")
+            asks += [self._ask_ready] * self._adapter.writes("ready")
             asks += [self._ask_members] * bool(self._adapter.changes)
             for ask in asks:
                 watch = partial(self._watch, name, ask)
@@ -84,7 +84,7 @@ class Probe:
                 self._ready[node] = incarnation * answer
             elif incarnation == self._is_running(node):
                 found += self._memory.take(node, incarnation, self.understood(answer))
-        return [*found, *self._readiness()] if self._adapter.tells_ready() else found
+        return [*found, *self._readiness()] if self._adapter.writes("ready") else found
 
     def _readiness(self) -> Iterator[TraceEvent]:
         """Yield trace events if other nodes are ready than before."""

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from harness.systems.adapter import Adapter, Setting
+from harness.systems.adapter import MAKE_GROUPS, Adapter, Setting
 from nemesis.faults import KINDS
 
 REQUIRED: Final = ("command", "create", "connect", "send", "read")
@@ -19,12 +19,13 @@ _PLAIN: Final = ("command", "dump", "promise", "version")
 def mistakes(adapter: type[Adapter]) -> Iterator[str]:
     """Yield a sentence on each mistake of an adapter class."""
     for name in REQUIRED:
-        if getattr(adapter, name) is getattr(Adapter, name):
+        if not adapter.writes(name):
             yield f"{name} is not written"
-    for name in (*_METHODS, *(OF_GROUPS if adapter.has_groups() else ())):
+    has_groups = adapter.writes(*MAKE_GROUPS)
+    for name in (*_METHODS, *(OF_GROUPS if has_groups else ())):
         yield from _wrong_method(adapter, name)
-    for needed in _NEEDED if adapter.has_groups() else ():
-        if all(getattr(adapter, name) is getattr(Adapter, name) for name in needed):
+    for needed in _NEEDED if has_groups else ():
+        if not adapter.writes(*needed):
             yield f"{' or '.join(needed)} is not written, and a group of consumers needs it"
     yield from _wrong_settings(adapter)
     if "client" not in adapter.listens:
