@@ -182,15 +182,6 @@ class Limits(NamedTuple):
     failover_ms: int
 
 
-class ChangeTimes(NamedTuple):
-    """The times of changes of a cluster in ms: of one change at most, and after the start until one
-    is possible; and the actions that an operator can do."""
-
-    change_ms: int = 5000
-    after_ms: int = 0
-    operations: tuple[str, ...] = ()
-
-
 class System:
     """A replicated log that can be put under test. The registry sets `name`.
 
@@ -201,7 +192,8 @@ class System:
     are connected directly, and no fault on links is possible. `disk_forms` are the forms of its
     nodes' disks (`harness.systems.disks`). `unused` are options of `floodmark run` that mean
     nothing to it. `idempotent`: it supports idempotent producers. `restart_ms` is the time from the
-    start of a node until it takes part again."""
+    start of a node until it takes part again, `change_ms` that of a change of the cluster at most,
+    `change_after_ms` that from the start until one is possible; an operator does `operations`."""
 
     name: str = ""
     summary: str = ""
@@ -213,6 +205,9 @@ class System:
     unused: tuple[str, ...] = ()
     idempotent: bool = False
     restart_ms: int = RESTART_MS
+    change_ms: int = 5000
+    change_after_ms: int = 0
+    operations: tuple[str, ...] = ()
 
     def launch(
         self, schedule: Schedule, folder: RunDir, *, links: str, disk: str
@@ -232,11 +227,6 @@ class System:
     def settings(self) -> dict[str, str]:
         """The value of each setting; also kept in run.json."""
         return {}
-
-    @property
-    def change_times(self) -> ChangeTimes:
-        """The times of changes of the cluster, for a system that offers some."""
-        return ChangeTimes()
 
     @property
     def servers(self) -> dict[str, str]:

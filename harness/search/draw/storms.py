@@ -118,7 +118,7 @@ class StormGenerator:
 
     def _changes(self, cluster: Cluster, number: int) -> tuple[str, tuple[Fault, ...]]:
         """Draw a storm with changes of the cluster, by a generator of its own; "" for none."""
-        system, times = self._system, self._system.change_times
+        system = self._system
         rng = random.Random(f"storm search/changes/{self._seed}/{number}")
         share = SHARE_WITH_MEMBERS if system.has_members else SHARE
         if not self._offered or (self._kinds and rng.random() >= share):
@@ -127,11 +127,11 @@ class StormGenerator:
             changes=self._offered,
             kinds=self._kinds,
             failover_ms=system.limits(cluster).session_ms,
-            change_ms=times.change_ms,
+            change_ms=system.change_ms,
             restart_ms=system.restart_ms,
-            after_ms=times.after_ms,
+            after_ms=system.change_after_ms,
             versions=len(system.servers),
-            operations=times.operations,
+            operations=system.operations,
         )
         cluster = cluster_for(self._offered, cluster)
         return draw_changes(parts, Dice(cluster, USUAL, rng, self._links or HUB), cluster)

@@ -14,7 +14,7 @@ from harness.systems.external import calls
 from harness.systems.external.links import ABILITIES
 from harness.systems.external.load import AdapterChoice, complete_settings, in_words, settings_of
 from harness.systems.external.versions import servers_of
-from harness.systems.interface import NO_LINKS, ChangeTimes, Limits, System
+from harness.systems.interface import NO_LINKS, Limits, System
 from nemesis.faults import KINDS, Operate, Upgrade, kinds_on
 from nemesis.formats.schedule import Cluster, Schedule, Send, Timings, Workload
 from nemesis.links.abilities import LinkAbilities
@@ -51,7 +51,8 @@ class ExternalSystem(System):
         self.name = place
         self.summary = adapter.summary
         self.needs = adapter.needs
-        self.restart_ms = adapter.restart_ms
+        self.restart_ms, self.change_ms = adapter.restart_ms, adapter.change_ms
+        self.change_after_ms, self.operations = adapter.change_after_ms, adapter.operations
         self.keeper: ClusterKeeper | None = None
         if adapter.links_needed:
             self.link_forms = (adapter.links_needed, NO_LINKS)
@@ -73,11 +74,6 @@ class ExternalSystem(System):
     @property
     def settings(self) -> dict[str, str]:
         return complete_settings(self.name, settings_of(self.adapter), self._given)
-
-    @property
-    def change_times(self) -> ChangeTimes:
-        adapter = self.adapter
-        return ChangeTimes(adapter.change_ms, adapter.change_after_ms, adapter.operations)
 
     @property
     def servers(self) -> dict[str, str]:
@@ -115,7 +111,7 @@ class ExternalSystem(System):
         if self.adapter.clock_by_libc:
             possible |= KINDS_OF_CLOCKS
         possible |= {*self._made.changes}
-        possible |= {"operate"} if self.adapter.operations else set()
+        possible |= {"operate"} if self.operations else set()
         for abilities in ABILITIES.values():
             possible |= set(kinds_on(abilities)) - set(kinds_on(None))
         declared = self.adapter.faults
@@ -186,8 +182,8 @@ class ExternalSystem(System):
             where = f"fault {index} ({fault.what})"
             if isinstance(fault, Upgrade) and (fault.protocol or known < 2):
                 raise UsageError(f"{where}: needs --set servers=A,B, and no protocol")
-            if isinstance(fault, Operate) and fault.action not in self.adapter.operations:
-                there = ", ".join(self.adapter.operations)
+            if isinstance(fault, Operate) and fault.action not in self.operations:
+                there = ", ".join(self.operations)
                 raise UsageError(f"{where}: '{fault.action}' is none of {there}")
 
     @property

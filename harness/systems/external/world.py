@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.systems.adapter import Node
@@ -34,7 +34,6 @@ class ExternalWorld(ProcessWorld):
     _nodes: Mapping[str, Node]
     _unsynced: UnsyncedFiles
     _changes: MemberChanges
-    _failing: set[tuple[str, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,7 +79,7 @@ class ExternalWorld(ProcessWorld):
 
     def remove(self, node: str, what: Lasting, number: int) -> Any:
         if isinstance(what, DiskFails):
-            return self._remove_disk_fault(node, number)
+            return self._remove_disk_fault(node, what, number)
         if isinstance(what, DiskCopy):
             changed = self._in_user_space().restore(node, number)
             self._processes.blame_disk(node)
@@ -94,17 +93,14 @@ class ExternalWorld(ProcessWorld):
             self._processes.blame_disk(node, now=True)
         elif fault.what != "slow":  # before the disk can end the process
             self._processes.expected.begin(node, self._processes.incarnation(node))
-        number = self._in_user_space().add_fault(node, fault)
-        if fault.what not in ("lying", "slow"):
-            self._failing.add((node, number))
-        return number
+        return self._in_user_space().add_fault(node, fault)
 
-    def _remove_disk_fault(self, node: str, number: int) -> int:
+    def _remove_disk_fault(self, node: str, fault: DiskFails, number: int) -> int:
         self._processes.notice_end(node)
-        if (node, number) in self._failing:
-            self._failing.remove((node, number))
+        affected = self._in_user_space().remove_fault(node, number)
+        if fault.what not in ("lying", "slow"):
             self._processes.expected.end(node)
-        return self._in_user_space().remove_fault(node, number)
+        return affected
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
         if self._disks is not None:
