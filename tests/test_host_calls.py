@@ -70,7 +70,6 @@ WRITES: Final = {
     "harness/sim/compiled.py": OURS,
     "harness/systems/external/*.py": SYSTEM,
     "harness/systems/floodmark/cluster.py": NODE,
-    "harness/systems/ports.py": HOST,
     **{f"harness/systems/{name}.py": SYSTEM for name in ("galera", "kafka", "liftbridge", "nats")},
     **{f"harness/systems/{name}.py": SYSTEM for name in ("rabbitmq", "redis")},
     "nemesis/disk/*.py": DISK,

@@ -1,8 +1,9 @@
 """Free ports, leased for a run, so that simultaneous runs and test workers never collide.
 
-A lease locks bytes of a file of the user's own, a byte for each port; the kernel frees a lock when
-its process ends. Ports lie below the range from which the kernel picks the local ends of
-connections, so a broker that was killed finds its port still free when it restarts."""
+A lease has an abstract Unix socket for each port, whose name the kernel frees when its process
+ends; like a port it belongs to a network namespace. Ports lie below the range from which the kernel
+picks the local ends of connections, so a broker that was killed finds its port still free when it
+restarts."""
 
 from __future__ import annotations
 
@@ -11,15 +12,12 @@ import fcntl
 import os
 import random
 import socket
-import stat
-import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
 from node.formats.errors import FloodmarkError
-from node.formats.host_errors import reason
 from node.formats.removal import try_to_remove
 
 LOWEST: Final = 10_000
@@ -37,21 +35,20 @@ class NoFreePort(FloodmarkError):
 class PortLease:
     """Ports that no other process leases until `release`, or until this process ends."""
 
-    def __init__(self, count: int, folder: Path | None = None) -> None:
-        """Lease `count` ports; the locks live in `folder` (default: one that belongs to the user).
-
-        Raises NoFreePort when there are not enough.
-        """
-        self._file = _lock_file(folder_of_locks() if folder is None else folder)
+    def __init__(self, count: int) -> None:
+        """Lease `count` ports. Raises NoFreePort when there are not enough."""
+        self._locks: list[socket.socket] = []
         self.ports: list[int] = []
         for port in _candidates():
             if len(self.ports) == count:
                 return
-            if _try_lock(self._file, port):
-                if is_free(port):
-                    self.ports.append(port)
-                else:
-                    _set_lock(self._file, fcntl.F_UNLCK, port)
+            if (lock := _lock_of(port)) is None:
+                continue
+            if is_free(port):
+                self._locks.append(lock)
+                self.ports.append(port)
+            else:
+                lock.close()
         if len(self.ports) < count:
             self.release()
             raise NoFreePort(
@@ -60,9 +57,8 @@ class PortLease:
 
     def release(self) -> None:
         """Free the ports for other processes."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        while self._locks:
+            self._locks.pop().close()
         self.ports.clear()
 
     def __enter__(self) -> Self:
@@ -103,39 +99,6 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(opened)
 
 
-def folder_of_locks() -> Path:
-    """Return the folder of this user's locks; make it if it is missing. It is in the temporary
-    folder, or in the home folder if another user has taken its name there. Raises FloodmarkError if
-    it cannot be made in either."""
-    places = [
-        Path(tempfile.gettempdir()) / f"floodmark-ports-{os.getuid()}",
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "floodmark" / "ports",
-    ]
-    reasons = []
-    for place in places:
-        try:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = place.lstat()
-        except OSError as error:
-            reasons.append(f"{place}: {reason(error)}")
-            continue
-        if found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode):
-            return place
-        reasons.append(f"{place}: belongs to somebody else")
-    raise FloodmarkError(f"no folder for the locks of ports can be had ({'; '.join(reasons)})")
-
-
-def _lock_file(folder: Path) -> int:
-    """Return the open file whose bytes are locked; other leases, in this process too, open it
-    again."""
-    try:
-        return os.open(folder / "ports.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise FloodmarkError(
-            f"{folder}: the locks of ports cannot be kept there: {reason(error)}"
-        ) from None
-
-
 def _candidates() -> Iterator[int]:
     """Return all ports of the range once, from a random place on: neighbours rarely meet."""
     top = HIGHEST
@@ -148,20 +111,15 @@ def _candidates() -> Iterator[int]:
     return (LOWEST + (start + step) % span for step in range(span))
 
 
-def _try_lock(file: int, port: int) -> bool:
-    """Return whether the lock of a port could be had."""
+def _lock_of(port: int) -> socket.socket | None:
+    """Return a socket with the name that stands for a port, None if another lease has it."""
+    lock = socket.socket(socket.AF_UNIX)
     try:
-        _set_lock(file, fcntl.F_WRLCK, port)
+        lock.bind(f"\0floodmark-port-{port}")
     except OSError:
-        return False
-    return True
-
-
-def _set_lock(file: int, kind: int, port: int) -> None:
-    """Lock or unlock the byte of a port. The lock belongs to the open file, not to the process: so
-    two leases of one process exclude each other, and each gives back only its own."""
-    # struct flock: type, whence, start, length, process (must be 0).
-    fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqq", kind, os.SEEK_SET, port, 1, 0))
+        lock.close()
+        return None
+    return lock
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:

@@ -14,9 +14,9 @@ import pytest
 from harness.formats.run_info import RunInfo
 from harness.runs import run_folder
 from harness.systems import ports
-from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease, folder_of_locks
+from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease
 from nemesis.formats.schedule import Schedule, load
-from node.formats.errors import FloodmarkError, StorageError, UsageError
+from node.formats.errors import StorageError, UsageError
 from node.formats.files import AppendOnlyFile
 from tests.support.python_process import PythonProcess
 
@@ -95,79 +95,46 @@ def test_what_was_recorded_before_the_disk_was_full_stays_good(
     assert (tmp_path / "history.jsonl").read_bytes() == b"123456789\nabcde"
 
 
-def test_leases_never_share_a_port_and_lie_below_the_ephemeral_range(tmp_path: Path) -> None:
-    with PortLease(20, tmp_path) as one, PortLease(20, tmp_path) as other:
+def test_leases_never_share_a_port_and_lie_below_the_ephemeral_range() -> None:
+    with PortLease(20) as one, PortLease(20) as other:
         assert len({*one.ports, *other.ports}) == 40
         assert all(LOWEST <= port < HIGHEST for port in one.ports)
     assert one.ports == []
-    assert [file.name for file in tmp_path.iterdir()] == ["ports.lock"]
 
 
-def test_a_port_that_somebody_listens_on_is_not_leased(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with PortLease(3, tmp_path) as lease:
+def test_a_port_that_somebody_listens_on_is_not_leased(monkeypatch: pytest.MonkeyPatch) -> None:
+    with PortLease(3) as lease:
         taken, free, _ = lease.ports
         monkeypatch.setattr("harness.systems.ports._candidates", lambda: iter([taken, free]))
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", taken))
         listener.listen()
-        with PortLease(1, tmp_path) as lease:
+        with PortLease(1) as lease:
             assert lease.ports == [free]
         with pytest.raises(NoFreePort, match="2 free ports are needed"):
-            PortLease(2, tmp_path)
-
-
-def test_a_folder_of_locks_that_is_somebody_elses_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    taken = tmp_path / f"floodmark-ports-{os.getuid()}"
-    assert folder_of_locks() == taken
-    taken.rmdir()
-    (tmp_path / "elsewhere").mkdir()
-    taken.symlink_to(tmp_path / "elsewhere")
-    assert folder_of_locks() == tmp_path / "cache" / "floodmark" / "ports"
-    if os.getuid() == 0:
-        taken.unlink()
-        taken.mkdir()
-        try:
-            os.chown(taken, 12345, 12345)
-        except OSError:  # A user namespace may have one user only.
-            taken.rmdir()
-            taken.symlink_to(tmp_path / "elsewhere")
-        assert folder_of_locks() == tmp_path / "cache" / "floodmark" / "ports"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a-file"))
-    (tmp_path / "a-file").touch()
-    with pytest.raises(FloodmarkError, match="no folder for the locks of ports can be had") as none:
-        folder_of_locks()
-    assert "belongs to somebody else" in str(none.value)
+            PortLease(2)
 
 
 HOLD = """
 import sys, time
-from pathlib import Path
 from harness.systems.ports import PortLease
-lease = PortLease(5, Path(sys.argv[1]))
+lease = PortLease(5)
 print(*lease.ports, flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.mark.integration
-def test_ports_come_back_when_their_holder_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holder = PythonProcess("-c", HOLD, tmp_path)
+def test_ports_come_back_when_their_holder_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = PythonProcess("-c", HOLD)
     held = [int(word) for word in holder.line().split()]
     monkeypatch.setattr("harness.systems.ports._candidates", lambda: iter(held))
     with pytest.raises(NoFreePort):
-        PortLease(1, tmp_path)
+        PortLease(1)
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
-    with PortLease(5, tmp_path) as lease:
+    with PortLease(5) as lease:
         assert lease.ports == held
 
 
