@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
 from harness.formats import not_tried
@@ -98,92 +98,77 @@ def _skipped(nightly: NightlyRun) -> list[str]:
     return [*lines[:_MOST_LINES], *_more(lines)]
 
 
+class _Case(NamedTuple):
+    """A case of JUnit, and what is `said` of it. `failed` or `skipped` is its message, "" for both
+    if it passed."""
+
+    group: str
+    name: str
+    said: str = ""
+    failed: str = ""
+    skipped: str = ""
+
+
 def junit(nightly_runs: Sequence[NightlyRun]) -> bytes:
     """Return the last of `nightly_runs` as JUnit XML. It has a case for each protocol and kind of
     work, and one for each class of failure of a protocol that is expected to hold."""
     nightly = nightly_runs[-1]
-    new = index_model.new_buckets(nightly_runs)
-    suite = ElementTree.Element("testsuite", name=f"floodmark nightly run {nightly.number}")
-    for cell in nightly.cells:
-        kind = "search" if cell.world == "simulated" else "storms and replays"
-        broken = [
-            b
-            for b in nightly.buckets
-            if not b.expected and (b.protocol, b.world) == (cell.protocol, cell.world)
-        ]
-        said = ", ".join(f"{number:,} {verdict}" for verdict, number in cell.verdicts.items())
-        done = f"{wording.count(cell.runs, 'run')}: {said}"
-        case = _case(suite, cell.protocol, f"{kind} ({cell.world})", done)
-        if broken:
-            names = "\n".join(b.name for b in broken)
-            _failed(case, wording.count(len(broken), "unexpected bucket"), names)
-    for bucket in nightly.buckets:
-        if not bucket.expected:
-            case = _case(suite, f"{bucket.protocol}.buckets", f"{bucket.key} {bucket.name}", "")
-            age = "new in this run" if bucket.key in new else "known"
-            where = f"{bucket.sentence}\n{bucket.replay}\n{bucket.page}"
-            _failed(case, f"{age}, {wording.count(bucket.count, 'time')}: {bucket.property}", where)
-    _case_of_the_canary(suite, nightly)
-    for row in nightly.rows:
-        case = _case(suite, "rows", row.name, str(row))
-        if row.holds is False:
-            _failed(case, str(row), "")
-        elif row.holds is None:
-            _skipped_case(case, str(row))
-    for work, sentence in nightly.skipped.items():
-        _skipped_case(_case(suite, "skipped", work, ""), sentence)
-    case = _case(suite, "nightly", "coverage", "\n".join(nightly.uncovered))
-    if nightly.uncovered:
-        _failed(case, nightly.uncovered[0], "\n".join(nightly.uncovered))
-    if nightly.open:
-        case = _case(suite, "nightly", "still open", "\n".join(nightly.open))
-        left = wording.count(len(nightly.open), "bucket")
-        _skipped_case(case, f"{left} of earlier nightly runs not met again")
-    case = _case(
-        suite, "nightly", "determinism", f"{nightly.totals.determinism_runs} schedules run twice"
-    )
-    if nightly.differing:
-        _failed(case, f"{len(nightly.differing)} differed", "\n".join(nightly.differing))
-    case = _case(suite, "nightly", "corpus", f"{nightly.totals.replays} replays")
-    unmet = [u for u in nightly.unmet if u.world == "simulated" and not u.is_finding]
-    if unmet:
-        _failed(case, f"{len(unmet)} not as expected", "\n".join(u.file for u in unmet))
-    suite.set("tests", str(len(suite)))
-    suite.set("failures", str(len(suite.findall("testcase/failure"))))
-    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
-    suite.set("time", f"{nightly.used_s:.1f}")
-    suite.set("timestamp", nightly.started)
+    cases = list(_cases(nightly, index_model.new_buckets(nightly_runs)))
     root = ElementTree.Element("testsuites")
-    root.append(suite)
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        name=f"floodmark nightly run {nightly.number}",
+        tests=str(len(cases)),
+        failures=str(sum(bool(case.failed) for case in cases)),
+        skipped=str(sum(bool(case.skipped) for case in cases)),
+        time=f"{nightly.used_s:.1f}",
+        timestamp=nightly.started,
+    )
+    for case in cases:
+        tag = "failure" if case.failed else "skipped" if case.skipped else "system-out"
+        about = {"classname": f"floodmark.{case.group}", "name": _printable(case.name)}
+        result = ElementTree.SubElement(ElementTree.SubElement(suite, "testcase", about), tag)
+        if message := case.failed or case.skipped:
+            result.set("message", _printable(message))
+        result.text = _printable(case.said)
     ElementTree.indent(root)
     made: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return made + b"\n"
 
 
-def _case(suite: ElementTree.Element, group: str, name: str, said: str) -> ElementTree.Element:
-    case = ElementTree.SubElement(
-        suite, "testcase", classname=f"floodmark.{group}", name=_printable(name)
-    )
-    if said:
-        ElementTree.SubElement(case, "system-out").text = _printable(said)
-    return case
-
-
-def _case_of_the_canary(suite: ElementTree.Element, nightly: NightlyRun) -> None:
-    case = _case(suite, "nightly", "canary", nightly.canary.sentence)
-    if nightly.canary.result == "missed":
-        _failed(case, "canary did not fail", nightly.canary.sentence)
-    elif not nightly.canary.result:
-        _skipped_case(case, "no canary was judged")
-
-
-def _skipped_case(case: ElementTree.Element, why: str) -> None:
-    ElementTree.SubElement(case, "skipped", message=_printable(why))
-
-
-def _failed(case: ElementTree.Element, message: str, text: str) -> None:
-    failure = ElementTree.SubElement(case, "failure", message=_printable(message))
-    failure.text = _printable(text)
+def _cases(nightly: NightlyRun, new: set[str]) -> Iterator[_Case]:
+    for cell in nightly.cells:
+        kind = "search" if cell.world == "simulated" else "storms and replays"
+        said = ", ".join(f"{number:,} {verdict}" for verdict, number in cell.verdicts.items())
+        done = f"{wording.count(cell.runs, 'run')}: {said}"
+        yield _Case(cell.protocol, f"{kind} ({cell.world})", done)
+    for bucket in (bucket for bucket in nightly.buckets if not bucket.expected):
+        age = "new in this run" if bucket.key in new else "known"
+        failed = f"{age}, {wording.count(bucket.count, 'time')}: {bucket.property}"
+        where = f"{bucket.sentence}\n{bucket.replay}\n{bucket.page}"
+        yield _Case(f"{bucket.protocol}.buckets", f"{bucket.key} {bucket.name}", where, failed)
+    canary = nightly.canary
+    missed = "canary did not fail" if canary.result == "missed" else ""
+    no_canary = "" if canary.result else "no canary was judged"
+    yield _Case("nightly", "canary", canary.sentence, missed, no_canary)
+    for row in nightly.rows:
+        state = {False: {"failed": str(row)}, None: {"skipped": str(row)}}
+        yield _Case("rows", row.name, str(row), **state.get(row.holds, {}))
+    for work, sentence in nightly.skipped.items():
+        yield _Case("skipped", work, skipped=sentence)
+    twice = f"{nightly.totals.determinism_runs} schedules run twice"
+    unmet = [u.file for u in nightly.unmet if u.world == "simulated" and not u.is_finding]
+    for name, done, wrong in (
+        ("coverage", "", nightly.uncovered),
+        ("determinism", twice, nightly.differing),
+        ("corpus", f"{nightly.totals.replays} replays", unmet),
+    ):
+        yield _Case("nightly", name, "\n".join(wrong) or done, *wrong[:1])
+    if nightly.open:
+        left = wording.count(len(nightly.open), "bucket")
+        skipped = f"{left} of earlier nightly runs not met again"
+        yield _Case("nightly", "still open", "\n".join(nightly.open), skipped=skipped)
 
 
 def _printable(text: str) -> str:
