@@ -1,14 +1,18 @@
 """The options of a command, made of the fields of its request.
 
-A command is a function of one parameter, a msgspec struct. Its fields with a description are the
-options: `--retention-records` for `retention_records`; a flag `--quiet` for a bool that is False,
-`--no-report` for one that is True; a repeatable option for a tuple or a mapping. A field without a
-default is an argument. A field that is a struct itself contributes its own fields."""
+A command is a function of one parameter, a msgspec struct. Its fields with a description, in a text
+below the field or by their type, are the options: `--retention-records` for `retention_records`; a
+flag `--quiet` for a bool that is False, `--no-report` for one that is True; a repeatable option for
+a tuple or a mapping. A field without a default is an argument. A field that is a struct itself
+contributes its own fields."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -105,10 +109,28 @@ def options_of(request: type[msgspec.Struct]) -> Iterator[Option]:
             yield from options_of(base)
             continue
         about = {name: v for m in metas for name in _META if (v := getattr(m, name)) is not None}
+        if (text := described(request).get(field.name)) is not None:
+            about["description"] = text
         if "description" not in about:
             continue
         extra = {name: value for m in metas for name, value in (m.extra or {}).items()}
         yield _option(request, field, base, about, extra)
+
+
+@cache
+def described(request: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the fields of a request that have a text below them, as sources have it."""
+    (source,) = ast.parse(inspect.getsource(request)).body
+    assert isinstance(source, ast.ClassDef)
+    found = {}
+    for field, below in pairwise(source.body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = " ".join(text.split())
+    return found
 
 
 def _option(

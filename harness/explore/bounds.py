@@ -55,12 +55,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     fencings: Annotated[int, _times("Cuts of a live broker from the voters.")] = 0
     elections: Annotated[int, _times("Elections by an operator.")] = 0
     moves: Annotated[int, _times("Moves of replicas by an operator.")] = 0
-    calm: Annotated[
-        bool,
-        msgspec.Meta(
-            description="Kills, records, reads and starts come only when no message is under way."
-        ),
-    ] = False
+    calm: bool = False
+    """Kills, records, reads and starts come only when no message is under way."""
 
     def cluster(self) -> Cluster:
         """Return the cluster that is explored, as a schedule would declare it."""
@@ -133,27 +129,13 @@ class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     bounds: Bounds = Bounds()
     breaks: str = ""
-    memory: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=10**6,
-            extra={"unit": "MiB"},
-            description="Stop at this many MiB, or such as 2GB; 0: no limit.",
-        ),
-    ] = 6000
-    budget_s: Annotated[
-        Budget, Meta(description="Stop after this much processor time; 0s: no limit.")
-    ] = 0.0
-    store: Annotated[Store, Meta(description="Folder for results; they go to its explored/.")] = (
-        Path("store")
-    )
-    replay: Annotated[
-        Path | None,
-        Meta(
-            description="Follow the path of this run folder of an earlier exploration again.",
-            extra=READABLE,
-        ),
-    ] = None
+    memory: Annotated[int, Meta(ge=0, le=10**6, extra={"unit": "MiB"})] = 6000
+    """Stop at this many MiB, or such as 2GB; 0: no limit."""
+    budget_s: Budget = 0.0
+    """Stop after this much processor time; 0s: no limit."""
+    store: Store = Path("store")
+    """Folder for results; they go to its explored/."""
+    replay: Annotated[Path | None, Meta(extra=READABLE)] = None
+    """Follow the path of this run folder of an earlier exploration again."""
     quiet: Quiet = False
     json: Json = False

@@ -2,8 +2,8 @@
 
 A request is the struct that a command gets. Each field with a description is an option of the
 command line, or an argument if it has no default; `harness/cli/options.py` says how it is written.
-`Meta` has its bounds and its help text, and in `extra` another name of the option (`option`) or
-what a path must be (`path`).
+The text below a field describes it, or else its `Meta`. That has the bounds, and in `extra` another
+name of the option (`option`) or what a path must be (`path`).
 """
 
 from __future__ import annotations

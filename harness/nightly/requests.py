@@ -29,53 +29,29 @@ class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
     nightly runs."""
 
     budget_s: Annotated[Budget, Meta(gt=0)] = 1200.0
-    store: Annotated[Store, Meta(description="The store to continue.")] = Path("store")
-    number: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1_000_000,
-            description="The number of the run, which decides its seeds; 0: the next.",
-        ),
-    ] = 0
-    fresh: Annotated[
-        bool, Meta(description="A new nightly run even if the last one is unfinished.")
-    ] = False
+    store: Store = Path("store")
+    """The store to continue."""
+    number: Annotated[int, Meta(ge=0, le=1000000)] = 0
+    """The number of the run, which decides its seeds; 0: the next."""
+    fresh: bool = False
+    """A new nightly run even if the last one is unfinished."""
     jobs: Jobs = 0
-    real: Annotated[bool, Meta(description="Simulated worlds only: no canary, no storms.")] = True
-    systems: Annotated[
-        str | None,
-        Meta(
-            description="Also storm these systems, a comma list; +name=value is a setting, as in "
-            "nats,nats+server=old/nats-server: versions of a system are compared."
-        ),
-    ] = None
-    systems_only: Annotated[
-        str | None,
-        Meta(
-            description="As --systems, and leave out the broker of floodmark: after the canary, "
-            "these systems get the whole budget."
-        ),
-    ] = None
-    accepted: Annotated[
-        Path | None,
-        Meta(
-            description="File of the buckets that are known and do not make it red: the key of "
-            "one a line, then anything.",
-            extra=READABLE,
-        ),
-    ] = None
+    real: bool = True
+    """Simulated worlds only: no canary, no storms."""
+    systems: str | None = None
+    """Also storm these systems, a comma list; +name=value is a setting, as in
+    nats,nats+server=old/nats-server: versions of a system are compared."""
+    systems_only: str | None = None
+    """As --systems, and leave out the broker of floodmark: after the canary, these systems get the
+    whole budget."""
+    accepted: Annotated[Path | None, Meta(extra=READABLE)] = None
+    """File of the buckets that are known and do not make it red: the key of one a line, then
+    anything."""
     consumers: Consumers = 1
-    rows: Annotated[
-        bool,
-        Meta(description="Also run what docs/systems says of third-party systems, row by row."),
-    ] = False
-    junit: Annotated[
-        Path | None,
-        Meta(
-            description="File for JUnit XML [default: junit.xml in the store].", extra=WRITABLE_FILE
-        ),
-    ] = None
+    rows: bool = False
+    """Also run what docs/systems says of third-party systems, row by row."""
+    junit: Annotated[Path | None, Meta(extra=WRITABLE_FILE)] = None
+    """File for JUnit XML [default: junit.xml in the store]."""
     quiet: Quiet = False
     json: Json = False
     job_s: float = 20.0

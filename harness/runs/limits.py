@@ -22,30 +22,13 @@ class GivenLimits(msgspec.Struct, frozen=True, kw_only=True):
     of acknowledged sends, in seconds; None: no limit."""
 
     max_gap_s: (
-        Annotated[
-            float,
-            Meta(
-                gt=0,
-                le=WEEK_S,
-                extra={"unit": "s", "option": "max-gap"},
-                description="Exit with 1 if nothing was acknowledged for longer, such as 5s.",
-            ),
-        ]
-        | None
+        Annotated[float, Meta(gt=0, le=WEEK_S, extra={"unit": "s", "option": "max-gap"})] | None
     ) = None
-    p99_s: (
-        Annotated[
-            float,
-            Meta(
-                gt=0,
-                le=WEEK_S,
-                extra={"unit": "s", "option": "p99"},
-                description="Exit with 1 if more than one of a hundred acknowledged sends took "
-                "longer, such as 200ms.",
-            ),
-        ]
-        | None
-    ) = None
+    """Exit with 1 if nothing was acknowledged for longer, such as 5s."""
+    p99_s: Annotated[float, Meta(gt=0, le=WEEK_S, extra={"unit": "s", "option": "p99"})] | None = (
+        None
+    )
+    """Exit with 1 if more than one of a hundred acknowledged sends took longer, such as 200ms."""
 
     def broken_by(self, result: RunResult) -> list[str]:
         """Return a sentence for each limit that a valid run exceeds, or that cannot be checked

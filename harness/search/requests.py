@@ -37,67 +37,36 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     processes. `budget_s` limits the whole command, `schedules` the number of drawn schedules (0: no
     limit). Without `shrink`, findings are saved but not shrunk."""
 
-    protocol: Annotated[
-        str | None,
-        Meta(
-            description="The protocol to break, in simulated worlds [default: kafka].",
-            extra=SIMULATED,
-        ),
-    ] = None
-    system: Annotated[
-        str | None,
-        Meta(
-            description="Search on real processes of this system instead: a name that `floodmark "
-            "systems` lists, or path/to/file.py:Class."
-        ),
-    ] = None
+    protocol: Annotated[str | None, Meta(extra=SIMULATED)] = None
+    """The protocol to break, in simulated worlds [default: kafka]."""
+    system: str | None = None
+    """Search on real processes of this system instead: a name that `floodmark systems` lists, or
+    path/to/file.py:Class."""
     settings: Annotated[SystemSettings, Meta(extra=REAL)] = {}
     bugs: Annotated[Bugs, Meta(extra=SIMULATED)] = ()
-    faults: Annotated[
-        str,
-        Meta(
-            description="Kinds of faults of disks that schedules may have beside the others, a "
-            "comma list; disk: all that one broker survives. Of a system: all kinds that storms "
-            "may have [default: in the simulated world a few of disks; else all but disks, clocks "
-            "and system calls; power cuts too]."
-        ),
-    ] = ""
-    disks: Annotated[
-        str,
-        Meta(
-            description="Of a system: how many nodes may lose what they have not synced: none, "
-            "one or any [default: any].",
-            extra=REAL,
-        ),
-    ] = ""
-    links: Annotated[
-        str | None,
-        Meta(description="Of a system: what stands between its nodes, as for `run`.", extra=REAL),
-    ] = None
+    faults: str = ""
+    """Kinds of faults of disks that schedules may have beside the others, a comma list; disk: all
+    that one broker survives. Of a system: all kinds that storms may have [default: in the simulated
+    world a few of disks; else all but disks, clocks and system calls; power cuts too]."""
+    disks: Annotated[str, Meta(extra=REAL)] = ""
+    """Of a system: how many nodes may lose what they have not synced: none, one or any [default:
+    any]."""
+    links: Annotated[str | None, Meta(extra=REAL)] = None
+    """Of a system: what stands between its nodes, as for `run`."""
     consumers: Consumers = 1
     seed: Seed = 0
-    budget_s: Annotated[
-        Budget,
-        Meta(
-            description="End after this time, such as 90s, 15m or 1h30m, with all that follows a "
-            "find; 0s: no limit."
-        ),
-    ] = 0.0
-    schedules: Annotated[
-        int, Meta(ge=0, le=10**9, description="Stop after this many schedules; 0: no limit.")
-    ] = 0
-    until_failure: Annotated[bool, Meta(description="Stop at the first finding.")] = False
-    shrink: Annotated[
-        bool, Meta(description="Of a system: only keep what is found.", extra=REAL)
-    ] = True
+    budget_s: Budget = 0.0
+    """End after this time, such as 90s, 15m or 1h30m, with all that follows a find; 0s: no limit.
+    """
+    schedules: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    """Stop after this many schedules; 0: no limit."""
+    until_failure: bool = False
+    """Stop at the first finding."""
+    shrink: Annotated[bool, Meta(extra=REAL)] = True
+    """Of a system: only keep what is found."""
     jobs: Jobs = 0
-    master: Annotated[
-        str | None,
-        Meta(
-            description="URL of a Spark cluster to search on instead of this machine.",
-            extra=SIMULATED,
-        ),
-    ] = None
+    master: Annotated[str | None, Meta(extra=SIMULATED)] = None
+    """URL of a Spark cluster to search on instead of this machine."""
     store: FindingsStore = Path("store")
     quiet: Quiet = False
     json: Json = False
@@ -133,31 +102,17 @@ class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to search for known bugs, or for known losses of a third-party `system`."""
 
     only: OnlyBugs = ()
-    budget_s: Annotated[
-        Budget | None,
-        Meta(
-            description="Time for each search, of one core or of a system [default: 5m, of a "
-            "system 15m]."
-        ),
-    ] = None
-    seeds: Annotated[
-        int, Meta(ge=1, le=1000, description="Searches for each bug, each with its own seed.")
-    ] = 3
-    schedules_for_correct: Annotated[
-        int,
-        Meta(ge=0, le=10**9, description="Also run this many schedules on each correct protocol."),
-    ] = 0
-    system: Annotated[
-        str | None,
-        Meta(
-            description="Search for the known losses of this system on real processes instead; "
-            "all: of all systems."
-        ),
-    ] = None
+    budget_s: Budget | None = None
+    """Time for each search, of one core or of a system [default: 5m, of a system 15m]."""
+    seeds: Annotated[int, Meta(ge=1, le=1000)] = 3
+    """Searches for each bug, each with its own seed."""
+    schedules_for_correct: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    """Also run this many schedules on each correct protocol."""
+    system: str | None = None
+    """Search for the known losses of this system on real processes instead; all: of all systems."""
     jobs: Jobs = 0
-    store: Annotated[
-        Store, Meta(description="Folder for results; they go to its known-bugs/ and findings/.")
-    ] = Path("store")
+    store: Store = Path("store")
+    """Folder for results; they go to its known-bugs/ and findings/."""
     page: Page = None
     quiet: Quiet = False
     json: Json = False
@@ -172,10 +127,8 @@ class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to shrink the schedule of a failed run, or of a finding."""
 
-    run: Annotated[
-        Path,
-        Meta(description="The folder of a run that is invalid, or of a finding.", extra=READABLE),
-    ]
+    run: Annotated[Path, Meta(extra=READABLE)]
+    """The folder of a run that is invalid, or of a finding."""
     system: SystemOfFolder = None
     settings: SystemSettings = {}
     budget_s: Budget = 900.0
@@ -186,34 +139,22 @@ class ShrinkRequest(msgspec.Struct, frozen=True, kw_only=True):
 class BisectRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to find the version in which a schedule begins to fail, or ends to."""
 
-    schedule: Annotated[
-        Path, Meta(description="A schedule file, or the folder of a run.", extra=READABLE)
-    ]
-    system: Annotated[str, Meta(description="The system, as for `floodmark run`.")]
+    schedule: Annotated[Path, Meta(extra=READABLE)]
+    """A schedule file, or the folder of a run."""
+    system: str
+    """The system, as for `floodmark run`."""
     settings: SystemSettings = {}
-    versions: Annotated[
-        tuple[str, ...],
-        Meta(description="A range A..B of the versions that can be fetched; may be repeated."),
-    ] = ()
-    server: Annotated[
-        tuple[Path, ...],
-        Meta(
-            description="An executable, from the oldest to the newest; may be repeated.",
-            extra=READABLE,
-        ),
-    ] = ()
-    git: Annotated[
-        Path | None,
-        Meta(
-            description="A clone of the server's sources: --versions is then a range of commits.",
-            extra=READABLE,
-        ),
-    ] = None
-    build: Annotated[
-        str, Meta(description="The shell command that builds the server in a checkout of --git.")
-    ] = ""
+    versions: tuple[str, ...] = ()
+    """A range A..B of the versions that can be fetched; may be repeated."""
+    server: Annotated[tuple[Path, ...], Meta(extra=READABLE)] = ()
+    """An executable, from the oldest to the newest; may be repeated."""
+    git: Annotated[Path | None, Meta(extra=READABLE)] = None
+    """A clone of the server's sources: --versions is then a range of commits."""
+    build: str = ""
+    """The shell command that builds the server in a checkout of --git."""
     budget_s: Budget = 3600.0
-    store: Annotated[Store, Meta(description="Folder for run folders and rows.")] = Path("store")
+    store: Store = Path("store")
+    """Folder for run folders and rows."""
     json: Json = False
     quiet: Quiet = False
 
@@ -221,8 +162,7 @@ class BisectRequest(msgspec.Struct, frozen=True, kw_only=True):
 class DemoRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for the demonstration: where its results go."""
 
-    store: Annotated[Store, Meta(description="Folder for results; they go to its findings/.")] = (
-        Path("store")
-    )
+    store: Store = Path("store")
+    """Folder for results; they go to its findings/."""
     jobs: Jobs = 0
     quiet: Quiet = False

@@ -14,12 +14,9 @@ from harness.formats.options import EXISTING_FOLDER
 class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request of the web server: the store, and the address at which it is served."""
 
-    store: Annotated[
-        Path, Meta(description="Folder of the runs to browse.", extra=EXISTING_FOLDER)
-    ] = Path("store")
-    host: Annotated[
-        str, Meta(description="Address to listen on; the default accepts only this machine.")
-    ] = "127.0.0.1"
-    port: Annotated[
-        int, Meta(ge=0, le=65535, description="Port to listen on; 0: any free port.")
-    ] = 8420
+    store: Annotated[Path, Meta(extra=EXISTING_FOLDER)] = Path("store")
+    """Folder of the runs to browse."""
+    host: str = "127.0.0.1"
+    """Address to listen on; the default accepts only this machine."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8420
+    """Port to listen on; 0: any free port."""

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from harness.cli import main
-from harness.cli.options import Option, options_of, parts, request_of
+from harness.cli.options import Option, described, options_of, parts, request_of
 from harness.cli.values import (
     Duration,
     ExistingFolder,
@@ -66,7 +66,12 @@ def test_each_option_is_declared_once_in_its_request() -> None:
     assert sorted(file.name for file in files) == ["main.py", "options.py"]
     fields = [field for _, request in requests() for field in msgspec.structs.fields(request)]
     metas = {id(meta): meta.description for each in fields for meta in parts(each.type)[1]}
-    sentences = sorted(filter(None, metas.values()))
+    below = [
+        text
+        for owner in {each.option.owner for each in EVERY}
+        for text in described(owner).values()
+    ]
+    sentences = sorted([*filter(None, metas.values()), *below])
     assert len(sentences) > 80
     assert sentences == sorted(set(sentences)), "the same option, declared at two places"
 
