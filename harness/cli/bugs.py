@@ -30,7 +30,7 @@ def find(request: BugSearchRequest) -> int:
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
     from harness.search.catalogue import catalogue, table
-    from harness.search.catalogue.entries import entries
+    from harness.search.catalogue.catalogue import entries
 
     wanted = entries(request)
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:

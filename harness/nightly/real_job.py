@@ -19,7 +19,7 @@ from harness.runs.once import run_once
 from harness.runs.program import called
 from harness.runs.run import RunOrder
 from harness.runs.run_folder import readable_lines, remove
-from harness.search.draw.fault_coverage import fault_coverage
+from harness.search.worlds.outcome import fault_coverage
 from harness.systems import registry
 from harness.systems.adapter import SERVER
 from harness.systems.setup import Setup

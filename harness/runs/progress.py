@@ -8,34 +8,14 @@ import time
 from collections.abc import Callable
 from typing import Final, Self, TextIO
 
-import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from harness.runs.storm import ProgressDisplay, ProgressState
 from harness.runs.terminal import plain, stream_for_display
 
 PLAIN_EVERY_S: Final = 10.0
-
-
-class ProgressState(msgspec.Struct, kw_only=True):
-    """The state of a run at one moment: operations so far, leaders by partition, active faults."""
-
-    acked: int = 0
-    failed: int = 0
-    unknown: int = 0
-    leaders: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
-
-
-class ProgressDisplay:
-    """A display of the phases of a run. This base class shows nothing."""
-
-    def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """Show that a new phase begins; it should take `limit_s` seconds (0: unknown)."""
-
-    def show(self, moment: ProgressState) -> None:
-        """Show the state of the run at one moment."""
 
 
 class Progress(ProgressDisplay):

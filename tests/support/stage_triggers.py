@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.search.draw.fault_coverage import fault_coverage
 from harness.search.shrink.to_script import TriggerCandidate, leader_candidates, trigger_candidates
+from harness.search.worlds.outcome import fault_coverage
 from nemesis.formats.fault_log import Action, FaultLine
 from nemesis.formats.schedule import After
 

@@ -14,8 +14,7 @@ from harness.search import findings
 from harness.search.catalogue.known_bugs import correct_protocols, search_targets
 from harness.search.jobs import Job
 from harness.search.search_jobs import FinishJob, SearchJob
-from harness.search.worlds.known_bug import CHUNK, BugSubject
-from harness.search.worlds.simulated import SimulatedSubject
+from harness.search.worlds.simulated import CHUNK, BugSubject, SimulatedSubject
 from harness.search.worlds.subject import RunFolders
 
 LEAST_FINISH_S: Final = 60.0

@@ -29,13 +29,16 @@ from harness.formats.journal import (
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import Tell
 from harness.runs.progress import Progress
-from harness.search.catalogue.entries import Entry, entries, subject_of, version_of
-from harness.search.catalogue.known_losses import ALL
+from harness.search.catalogue.known_bugs import SearchTarget, correct_protocols, wanted_targets
+from harness.search.catalogue.known_losses import ALL, KnownLoss, wanted_losses
 from harness.search.jobs import EndedJob, Job, Pool, work_through
 from harness.search.loop import Budget, Search
 from harness.search.requests import BugSearchRequest
-from harness.search.run import simulated_pool, storm_pool
+from harness.search.run import simulated_pool, storm_pool, storm_subject
 from harness.search.search_jobs import AnySearchJob
+from harness.search.worlds.real import StormSubject
+from harness.search.worlds.simulated import BugSubject, SimulatedSubject
+from harness.search.worlds.subject import Subject
 from node.formats.errors import FloodmarkError, UsageError
 
 FOLDER: Final = "known-bugs"
@@ -44,6 +47,34 @@ SLICE_S: Final = 20.0
 """The longest time in which one job searches for one bug; most need less."""
 FINISH_SHARE: Final = 0.5
 """The share of the time of a search that shrinking gets at least."""
+CHUNK: Final = 250
+"""Schedules of a correct protocol that are tried in one job."""
+Entry = SearchTarget | KnownLoss
+
+
+def subject_of(entry: Entry) -> Subject:
+    """Return the protocol or system to search. Raises UsageError if it is not installed."""
+    if isinstance(entry, KnownLoss):
+        subject = storm_subject(entry.system, entry.settings, disks=entry.disks)
+        return msgspec.structs.replace(subject, loss=entry.code)
+    if entry.holds:
+        return SimulatedSubject(protocol=entry.protocol, chunk=CHUNK)
+    return BugSubject.of(entry)
+
+
+def version_of(entry: Entry) -> str:
+    """Return the version of the system, "" for a protocol. Raises UsageError likewise."""
+    subject = subject_of(entry)
+    return subject.find().version() if isinstance(subject, StormSubject) else ""
+
+
+def entries(request: BugSearchRequest) -> list[Entry]:
+    """Return the entries that a request asks for. Raises UsageError for an unknown one."""
+    if request.system is not None:
+        return [*wanted_losses(request.system, request.only)]
+    held = correct_protocols() if request.schedules_for_correct else ()
+    correct = [SearchTarget(code=name, name=name, protocol=name) for name in held]
+    return [*wanted_targets(request.only), *correct]
 
 
 class EntryResult(msgspec.Struct, frozen=True, kw_only=True):

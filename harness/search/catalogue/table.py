@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.formats.finding import Finding
-from harness.search.catalogue.catalogue import EntryResult
-from harness.search.catalogue.entries import Entry
+from harness.search.catalogue.catalogue import Entry, EntryResult
 from harness.search.catalogue.known_losses import settings_text
 from node.formats.files import write_whole
 

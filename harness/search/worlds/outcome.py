@@ -8,6 +8,7 @@ rule."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,11 +20,13 @@ from checker.formats.anomalies import AGREEMENT, EXERCISE
 from checker.formats.story import Story, StoryStep
 from checker.formats.verdict import Anomaly, Verdict
 from checker.story import evidence, story
-from harness.search.draw.fault_coverage import fault_coverage
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
 from harness.sim.run import SimResult, StopAt, simulate
+from nemesis.faults import KINDS
+from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
+from nemesis.view import ClusterView
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 from node.formats.event_text import parse
@@ -284,3 +287,52 @@ def outcome_of(result: SimResult, about: str = "") -> ScheduleOutcome:
         problem=result.sentence if unknown and failure is None and not internal else "",
         result=result,
     )
+
+
+_VIEW_EVENTS: Final = frozenset(
+    {trace.STARTED, trace.STOPPED, trace.CONTROLLER, trace.ROLE, trace.ISR, trace.PARTITION}
+)
+"""The events that a view of the cluster needs, without the frequent ones."""
+
+
+def fault_coverage(
+    events: Iterable[Mapping[str, Any]], faults: Iterable[FaultLine]
+) -> Counter[str]:
+    """Count the faults by `kind/role/phase`. A fault on several nodes counts once for each role.
+    `events` are those of all nodes in the order of time, `faults` the lines of `faults.jsonl`.
+    """
+    view, found = ClusterView(), Counter[str]()
+    due = sorted((f for f in faults if f.action == "inject"), key=lambda f: f.t_us)
+    known = (event for event in events if event["event"] in _VIEW_EVENTS)
+    event = next(known, None)
+    for fault in due:
+        while event is not None and event["t_us"] <= fault.t_us:
+            view.observe(event)
+            event = next(known, None)
+        phase = _phase(view)
+        nodes = fault.nodes
+        roles = dict.fromkeys(_role(view, node) for node in nodes) or {"none": None}
+        found.update(f"{fault.what}/{role}/{phase}" for role in roles)
+        for node in nodes if KINDS[fault.what].ends_process else ():
+            # A killed process traces nothing more.
+            view.lost(node)
+    return found
+
+
+def _role(view: ClusterView, node: str) -> str:
+    if node == view.controller():
+        return "controller"
+    if not node.startswith("n"):
+        return "voter"
+    partitions = view.partitions()
+    if any(view.leader(p) == node for p in partitions):
+        return "leader"
+    return "lagging" if any(node in view.lagging(p) for p in partitions) else "follower"
+
+
+def _phase(view: ClusterView) -> str:
+    partitions = view.partitions()
+    if not all(view.leader(p) for p in partitions):
+        return "leaderless"
+    short = any(0 < len(view.isr(p)) < len(view.replicas(p)) for p in partitions)
+    return "isr-short" if short else "in-sync"

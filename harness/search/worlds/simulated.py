@@ -1,4 +1,5 @@
-"""The search of a protocol in the simulated world, with bugs turned on in it."""
+"""The search of a protocol in the simulated world, with bugs turned on in it, or for one known bug,
+whose failures alone count then."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import EXPLANATION, REAL, Finding, RunCounts
-from harness.search.catalogue.known_bugs import correct_protocols
+from harness.search.catalogue.known_bugs import SearchTarget, correct_protocols
 from harness.search.deadline import Stop
 from harness.search.draw.mixture import GENERATOR_VERSION, Mixture
 from harness.search.findings import in_words
@@ -31,6 +32,8 @@ from node.formats.removal import try_to_remove
 
 SHRINK_TRIES: Final = 1_500
 HANGS_S: Final = 3600.0
+CHUNK: Final = 1_000_000
+"""Schedules of a job for a known bug; it ends at its time limit, or when the bug is found."""
 INTERNAL: Final = "internal-invariant"
 """The property of a failure that only an internal invariant shows."""
 
@@ -125,6 +128,71 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
             return replace(finding, form_failures=0)
         write_whole(folder / REAL, real.schedule.to_pretty_json())
         return replace(finding, form_failures=real.failures)
+
+
+class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
+    """The subject of a search for a known bug, or for a promise that a faulty protocol breaks. All
+    such searches draw the same schedules, except for what the target adds."""
+
+    target: SearchTarget
+    chunk: int = CHUNK
+    shrinks: ClassVar[Shrinks] = SimulatedSubject.shrinks._replace(tries=1_000)
+
+    @classmethod
+    def of(cls, target: SearchTarget) -> BugSubject:
+        return cls(protocol=target.protocol, bugs=target.bugs, faults=target.faults, target=target)
+
+    @property
+    def name(self) -> str:
+        """The code of the known bug, or of the protocol and promise."""
+        return self.target.code
+
+    def draw(self, seed: int, number: int) -> Schedule:
+        always = self.target.options
+        return Mixture(self.protocol, self.bugs, self.faults, always).draw(seed, number)
+
+    def runs(
+        self, seed: int, number: int, known: Collection[str], at: RunFolders
+    ) -> Iterator[Drawn]:
+        """Run a schedule as `Subject` says, up to the first run that shows the bug."""
+        first = self.draw(seed, number)
+        for schedule, quick in judge_with_endings(first, self.judge, self._fails_otherwise):
+            # Few runs fail; only those are run to their end.
+            outcome = self.run(schedule, at) if quick.failed else quick
+            yield Drawn("", schedule, outcome)
+            if outcome.failed:
+                return
+
+    def judge(self, schedule: Schedule) -> ScheduleOutcome:
+        """Run a schedule once. Worse endings only lose records, so if the bug cannot show in that
+        way, internal violations are left out of the outcome and no worse ending is tried."""
+        outcome = run_simulated(schedule)
+        if self.target.can_end_worse:
+            return outcome
+        return only_seen(outcome)
+
+    def _fails_otherwise(self, outcome: ScheduleOutcome) -> bool:
+        """Return whether only other properties break: worse endings may break the target's."""
+        target = self.target
+        return target.can_end_worse and outcome.failed and target.breaks not in outcome.broken
+
+    def run(self, schedule: Schedule, at: RunFolders) -> ScheduleOutcome:
+        """Run a schedule to its end, as `Subject` says. It fails only if it breaks the property of
+        the bug, and does not break it with the bug off: some protocols break it anyway."""
+        breaks = self.target.breaks
+        outcome = run_simulated(schedule, stop_at="never", about=breaks)
+        held = breaks not in outcome.broken
+        if not held and self.target.bug:
+            off = replace(schedule, cluster=replace(schedule.cluster, bugs=()))
+            held = breaks in run_simulated(off, stop_at="never").broken
+        return (
+            ScheduleOutcome(virtual_us=outcome.virtual_us, events=outcome.events)
+            if held
+            else outcome
+        )
+
+    def title(self, broken: str) -> str:
+        return f"{self.target.code}-{broken}".lower()
 
 
 def only_seen(outcome: ScheduleOutcome) -> ScheduleOutcome:

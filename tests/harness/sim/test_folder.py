@@ -10,7 +10,7 @@ import pytest
 from checker.engine.local import check_files
 from checker.formats.verdict import RunResult
 from harness.search.catalogue.known_bugs import search_targets
-from harness.search.worlds.known_bug import BugSubject
+from harness.search.worlds.simulated import BugSubject
 from harness.sim import folder
 from harness.sim.run import simulate
 from nemesis import ready_made

@@ -14,14 +14,14 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.search import findings
 from harness.search.catalogue import catalogue, known_bugs, table
-from harness.search.catalogue.entries import entries
+from harness.search.catalogue.catalogue import entries
 from harness.search.catalogue.known_bugs import SearchTarget
 from harness.search.draw.mixture import GENERATOR_VERSION
 from harness.search.jobs import EndedJob
 from harness.search.requests import BugSearchRequest
 from harness.search.search_jobs import FinishJob, SearchJob
-from harness.search.worlds.known_bug import BugSubject
 from harness.search.worlds.outcome import run_simulated
+from harness.search.worlds.simulated import BugSubject
 from harness.search.worlds.subject import Drawn, RunFolders
 from nemesis import ready_made
 from nemesis.formats.schedule import load
