@@ -100,11 +100,13 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         adapter = self._adapter
         self.bypassed = ()
         self._partitions = self._schedule.cluster.partition_names()
+        changes = (*adapter.changes, "operate")
         self._probe = Probe(
             adapter,
             self.nodes,
             lambda: self._changes.members,
             *(self._probed_partitions(), self._running, self._output / "probe.txt"),
+            asks_members=any(fault.what in changes for fault in self._schedule.faults),
         )
         self._answers: AppendOnlyFile | None = None
         self.view.leaderless = not adapter.writes("probe")

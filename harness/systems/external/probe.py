@@ -36,12 +36,16 @@ class Probe:
         partitions: Collection[str],
         is_running: Callable[[str], int],
         output: Path,
+        *,
+        asks_members: bool = False,
     ) -> None:
         """`nodes` are all nodes, whose identities may change, `members()` the present members.
-        `is_running(node)` is the number of the node's process, 0 while there is none to ask."""
+        `is_running(node)` is the number of the node's process, 0 while there is none to ask.
+        `asks_members`: nodes are asked for the members too."""
         self._adapter = adapter
         self._nodes = nodes
         self._members = members
+        self._asks_members = asks_members
         self.said: dict[str, tuple[int, Members]] = {}
         """The last answer of `members` of each node, with its time in microseconds."""
         self._partitions = frozenset(partitions)
@@ -63,7 +67,7 @@ class Probe:
         for name in [name for name, node in self._nodes.items() if not node.is_voter]:
             asks = [self._probe] * self._adapter.writes("probe")
             asks += [self._ask_ready] * self._adapter.writes("ready")
-            asks += [self._ask_members] * bool(self._adapter.changes)
+            asks += [self._ask_members] * self._asks_members
             for ask in asks:
                 watch = partial(self._watch, name, ask)
                 threading.Thread(target=watch, daemon=True, name=f"probe-{name}").start()
