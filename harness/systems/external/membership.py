@@ -7,6 +7,7 @@ that it is so. An answer "success" proves nothing."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -67,7 +68,7 @@ class MemberChanges:
         self._number, self._began_us, self._answered_us = 0, 0, 0
         self._why = ""
         self._outcomes: dict[int, ChangeOutcome] = {}
-        self._changed = False
+        self._changed = self._in_doubt = False
         self._stuck, self._healed_us = "", 0
         self._listed: dict[str, list[str]] = {}
 
@@ -149,6 +150,8 @@ class MemberChanges:
             yield from self._in_time(self._steps, "the change that was under way")
             self._end("unseen" if self._stuck else "late")
             self._stuck = ""
+        if self._in_doubt:
+            yield from self._in_time(self._adopt(), "the members after an unseen change")
         for name in [name for name in self._first if name not in self.members]:
             yield from self._in_time(self._join(name), f"{name} joining again")
         for name in [name for name in self.members if name not in self._first]:
@@ -358,6 +361,29 @@ class MemberChanges:
                 )
             yield
 
+    def _adopt(self) -> Steps:
+        """Take as members what a majority of the members lists for some time: an unseen change may
+        have come later."""
+        found, since = self._listed_by_most(), time.monotonic()
+        while time.monotonic() < since + self._adapter.change_ms / 1000:
+            yield
+            if found != (listed := self._listed_by_most()):
+                found, since = listed, time.monotonic()
+        for name in self.members:
+            if found and name not in found:
+                self._left.setdefault(name, 0)
+        self.members = list(found or self.members)
+
+    def _listed_by_most(self) -> tuple[str, ...]:
+        """Return the nodes that a majority of the members lists; none if there is no such list."""
+        known = {name: set(self._known_as(name)) for name in self._brokers}
+        lists = Counter(
+            tuple(name for name in self._brokers if answer.names & known[name])
+            for answer in self._fresh(self.members).values()
+        )
+        most = ((), 0) if not lists else lists.most_common(1)[0]
+        return most[0] if most[1] > len(self.members) // 2 else ()
+
     def _fresh(self, names: Collection[str]) -> dict[str, Members]:
         """Return the answers of these nodes that are not too old."""
         since = now_us() - _FRESH_US
@@ -439,5 +465,6 @@ class MemberChanges:
         return f"{answered}, over after {self._elapsed_ms()} ms, told by {witnesses or 'none'}{why}"
 
     def _end(self, what: Literal["installed", "refused", "late", "unseen"]) -> None:
+        self._in_doubt = self._in_doubt or what == "unseen"
         self._outcomes[self._number] = ChangeOutcome(what, self._told())
         self._steps, self._starting = None, ""

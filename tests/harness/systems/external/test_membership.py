@@ -146,6 +146,23 @@ def test_a_node_has_joined_when_it_says_so_itself() -> None:
     assert not rig.changes.is_member("n4")
 
 
+@pytest.mark.parametrize("what", ["join", "leave"])
+def test_an_unseen_change_that_comes_later_is_undone_by_the_final_heal(what: str) -> None:
+    rig = Rig()
+    rig.deaf = {"n4", "success"}
+    assert rig.do(what, {"join": "n4", "leave": "n3"}[what]) == "unseen"
+    rig.deaf.clear()
+    rig.listed = {"join": {"n1", "n2", "n3", "n4"}, "leave": {"n1", "n2"}}[what]
+    rig.heal()
+    rig.changes.note_listed()
+    record = rig.changes.record()
+    assert record is not None
+    assert not record.stuck
+    assert set(record.final) == {"n1", "n2", "n3"}
+    assert set(record.identities.values()) == rig.listed
+    assert rig.up == {"n1", "n2", "n3"}
+
+
 def test_a_system_may_add_only_a_node_that_runs() -> None:
     rig = Rig()
     rig.adds_running = True
