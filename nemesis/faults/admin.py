@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from nemesis.faults.dice import Dice, Spot
 from nemesis.faults.kind import Consequence, Drawing, FaultKind, Injected, Requirement, Site
 from nemesis.faults.words import target
@@ -166,16 +164,6 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Reassign:
         return Reassign(partition=dice.partition(), replicas=ROTATE, at_ms=at_ms)
-
-    def joined(self, other: Fault) -> Iterator[Fault]:
-        """Yield an election of the first of `replicas` in place of this fault and an election of
-        the preferred replica, at the time of either."""
-        if "," not in self.replicas or not isinstance(other, ElectPreferred):
-            return
-        if other.partition == self.partition:
-            first = self.replicas.split(",")[0]
-            for when in (other, self):
-                yield replace(other, first=first, at_ms=when.at_ms, after=when.after)
 
     def words(self) -> str:
         if not self.replicas:

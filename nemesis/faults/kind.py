@@ -253,10 +253,6 @@ class FaultKind(Fault, frozen=True, kw_only=True):
             fields = ("on", "at_ms", "after", "for_ms")
             yield make(**{field: getattr(self, field) for field in fields})
 
-    def joined(self, other: Fault) -> Iterator[Fault]:
-        """Yield single faults, for a shrinker to try in place of this one and `other` together."""
-        return iter(())
-
     def plainer(self) -> Iterator[Self]:
         """Yield the same fault with one of its own fields plainer, for a shrinker to try in its
         spot. The times stay as they are."""

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from nemesis.faults import kind_of
 from nemesis.formats.fault import renamed
 from nemesis.formats.schedule import After, Cluster, Fault, Operation, Schedule, Workload, check
-from node.formats import trace
 from node.formats.errors import UsageError
 
 _PLAIN_CLUSTER: Final = Cluster()
@@ -72,26 +71,6 @@ def _counting(due: Due, gone: Mapping[str, str]) -> Due:
     while since and since in gone:
         since = gone[since]
     return replace(due, after=replace(after, since=since))
-
-
-def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules in which one fault replaces two: a replica reordering and the election of the
-    new first replica, at the time of either. Since two changes become one, yield each also with the
-    triggers that count partition changes lowered by one."""
-    faults = schedule.faults
-    for at, fault in enumerate(faults):
-        for other, second in enumerate(faults):
-            for one in kind_of(fault).joined(second):
-                kept = tuple(one if i == other else f for i, f in enumerate(faults) if i != at)
-                yield replace(schedule, faults=kept)
-                yield replace(schedule, faults=tuple(map(_one_change_sooner, kept)))
-
-
-def _one_change_sooner(fault: Fault) -> Fault:
-    after = fault.after
-    if after is None or after.event != trace.PARTITION:
-        return fault
-    return replace(fault, after=replace(after, nth=max(1, after.nth - 1)))
 
 
 def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:

@@ -22,7 +22,6 @@ from harness.search.deadline import Stop, never
 from harness.search.shrink.passes import (
     fewer_clients,
     fewer_operations,
-    joined_faults,
     keeping,
     lower_names,
     on_fewer,
@@ -45,7 +44,6 @@ FailsAlike = Callable[[Schedule], bool]
 Pass = Callable[[Schedule], Iterator[Schedule]]
 """A function that proposes schedules that are smaller in one respect, the simplest first."""
 SIMULATED_PASSES: Final[tuple[Pass, ...]] = (
-    joined_faults,
     lower_names,
     fewer_operations,
     smaller_workloads,

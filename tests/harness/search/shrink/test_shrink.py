@@ -22,7 +22,7 @@ from harness.search.shrink.shrinker import (
     minimize_list,
     sort_key,
 )
-from nemesis.faults import ElectPreferred, Kill, Link, Pause, Reassign, Release
+from nemesis.faults import Kill, Link, Pause, Release
 from nemesis.formats.schedule import After, Cluster, Poll, Schedule, Send, Workload, check
 
 
@@ -57,7 +57,6 @@ def test_a_planted_bug_shrinks_to_its_two_faults(number: int) -> None:
 
 PASSES = (
     shrink_passes.without_each_fault,
-    shrink_passes.joined_faults,
     shrink_passes.fewer_operations,
     shrink_passes.smaller_workloads,
     shrink_passes.smaller_clusters,
@@ -163,33 +162,6 @@ def test_a_fault_on_several_nodes_keeps_only_those_that_matter(passes: tuple[Pas
     smallest = Shrinking(schedule, kills_two, passes=passes).run()
     assert [fault.on for fault in smallest.faults if isinstance(fault, Kill)] == ["n2,n1"]
     assert smallest.cluster.brokers == (2 if passes is SIMULATED_PASSES else 5)
-
-
-def test_a_replica_put_first_and_then_elected_is_one_step() -> None:
-    """Two faults of an operator are one hand-over, at the time of one of them."""
-    schedule = Schedule(
-        faults=(
-            Kill(on="n3", at_ms=5),
-            Reassign(partition="log-0", replicas="n2,n1,n3", at_ms=10),
-            ElectPreferred(partition="log-0", at_ms=12),
-            ElectPreferred(partition="log-1", at_ms=12),
-        )
-    )
-
-    def n2_leads_while_n3_is_down(candidate: Schedule) -> bool:
-        first, kinds = "", [type(fault) for fault in candidate.faults]
-        for fault in candidate.faults:
-            if isinstance(fault, Reassign):
-                first = fault.replicas.split(",")[0]
-            if isinstance(fault, ElectPreferred) and fault.partition == "log-0":
-                return "n2" in (first, fault.first) and Kill in kinds
-        return False
-
-    smallest = Shrinking(schedule, n2_leads_while_n3_is_down).run()
-    check(smallest)
-    kill, vote = smallest.faults
-    assert isinstance(kill, Kill)
-    assert vote == ElectPreferred(partition="log-0", first="n2", at_ms=0)
 
 
 def test_triggers_count_from_the_fault_before_one_that_is_left_out() -> None:
