@@ -115,26 +115,6 @@ class Model:
         self._seen: Callable[[int, int, Event], None] | None = None
         # The same nodes with the same memory make the same step while other messages are under way.
         self._judged: dict[tuple[Memory, tuple[int, ...], int, Event], _Judged] = {}
-        self._effects: dict[str, Callable[..., Stepped]] = {
-            "expire": self._expire,
-            "release": self._release,
-            "lose": self._lose,
-            "double": self._double,
-            "delay": self._delay,
-            "crash": self._crash,
-            "kill": self._kill,
-            "power-cut": self._power_cut,
-            "start": self._start,
-            "send": self._send,
-            "send-crash": self._send_crash,
-            "again": self._again,
-            "read": self._read,
-            "fence": self._fence,
-            "cut": self._cut,
-            "heal": self._heal,
-            "elect": self._elect,
-            "move": self._move,
-        }
 
     # -- the beginning
 
@@ -215,7 +195,7 @@ class Model:
             forced = self._forced(state)
             assert forced is not None
             return self._forced_step(state, forced)
-        return self._effects[action[0]](state, *action[1:])
+        return self._acted(state, action)
 
     def replayed(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
         """Yield the steps of a path: those of the start; each action, then the steps of nodes that
@@ -453,6 +433,70 @@ class Model:
 
     # -- what an action does
 
+    def _acted(self, state: State, action: Action) -> Stepped:
+        match action:
+            case ("expire", at, waits):
+                return self._expire(state, at, waits)
+            case ("release", number):
+                return self._release(state, number)
+            case ("lose",):
+                return self._spent(state, "losses")._replace(queue=state.queue[1:]), None
+            case ("double",):
+                return self._held(self._spent(state, "doubles")), None
+            case ("delay",):
+                state = self._held(self._spent(state, "delays"))
+                return state._replace(queue=state.queue[1:]), None
+            case ("crash", forced):
+                return self._crash(state, forced)
+            case ("kill", at, budget):
+                return self._did(state, budget, at, ("kill",))
+            case ("power-cut", at):
+                return self._did(state, "power_cuts", at, ("power-cut",))
+            case ("start", at):
+                return self._did(state, "restarts", at, ("start",))
+            case ("send", at):
+                return self._did(state, "records", at, self._produce(state))
+            case ("send-crash", at):
+                event = self._crash_in(state.nodes[at], self._produce(state))
+                return self._did(self._spent(state, "crashes"), "records", at, event)
+            case ("again", at):
+                retry = self.bounds.retries - state.left[_AT["retries"]] + 1
+                event = self._record(self._sent_records(state), attempt=retry)
+                return self._did(state, "retries", at, event)
+            case ("read", at):
+                return self._did(state, "reads", at, self._consume())
+        return self._operated(state, action)
+
+    def _operated(self, state: State, action: Action) -> Stepped:
+        """Return the state after an action on links, or a command of an operator."""
+        match action:
+            case ("fence", at):
+                pairs = [(voter, at) for voter in self.voters]
+                cuts = tuple(sorted({*state.cuts, *pairs}))
+                return self._spent(state, "fencings")._replace(cuts=cuts), None
+            case ("cut", pair):
+                cuts = tuple(sorted((*state.cuts, pair)))
+                return self._spent(state, "cuts")._replace(cuts=cuts), None
+            case ("heal", pair):
+                return self._heal(state, pair)
+            case ("elect", at, broker):
+                event = self._sent(ADMIN, ElectLeader(partition=PARTITION, first=broker))
+                return self._commanded(state, "elections", at, event)
+            case ("move", at):
+                brokers = tuple(self.names[b] for b in self.brokers)
+                replicas = rotated(brokers[: self.bounds.copies], brokers)
+                request = ReassignReplicas(partition=PARTITION, replicas=replicas)
+                return self._commanded(state, "moves", at, self._sent(ADMIN, request))
+        raise AssertionError(action)
+
+    def _did(self, state: State, budget: str, at: int, event: Event) -> Stepped:
+        """Return the state after a step of a node that the bounds count."""
+        return self._after(self._spent(state, budget), at, event, state.queue)
+
+    def _held(self, state: State) -> State:
+        """Return the state with a copy of the oldest message under way that arrives late."""
+        return state._replace(held=tuple(sorted((*state.held, state.queue[0]))))
+
     def _expire(self, state: State, at: int, waits: tuple[str, ...]) -> Stepped:
         return self._after(state, at, ("expire", waits), state.queue)
 
@@ -463,18 +507,6 @@ class Model:
         if not self._view(state, to).up or is_cut(state.cuts, source, to):
             return state, None
         return self._after(state, to, ("deliver", self.names[source], message), state.queue)
-
-    def _lose(self, state: State) -> Stepped:
-        return self._spent(state, "losses")._replace(queue=state.queue[1:]), None
-
-    def _double(self, state: State) -> Stepped:
-        state = self._spent(state, "doubles")
-        return state._replace(held=tuple(sorted((*state.held, state.queue[0])))), None
-
-    def _delay(self, state: State) -> Stepped:
-        state = self._spent(state, "delays")
-        held = tuple(sorted((*state.held, state.queue[0])))
-        return state._replace(queue=state.queue[1:], held=held), None
 
     def _crash(self, state: State, forced: Action) -> Stepped:
         """Let the node make its step, and end before it has sent anything. If a message
@@ -492,30 +524,6 @@ class Model:
         step = TurnStep.COMMIT if self.local.step(node, event).early else TurnStep.SEND
         return ("crash", step.value, event)
 
-    def _kill(self, state: State, at: int, budget: str) -> Stepped:
-        return self._after(self._spent(state, budget), at, ("kill",), state.queue)
-
-    def _power_cut(self, state: State, at: int) -> Stepped:
-        return self._after(self._spent(state, "power_cuts"), at, ("power-cut",), state.queue)
-
-    def _start(self, state: State, at: int) -> Stepped:
-        return self._after(self._spent(state, "restarts"), at, ("start",), state.queue)
-
-    def _send_crash(self, state: State, at: int) -> Stepped:
-        """Let the node take the record, and end before it has sent anything."""
-        event = self._crash_in(state.nodes[at], self._produce(state))
-        spent = self._spent(self._spent(state, "records"), "crashes")
-        return self._after(spent, at, event, state.queue)
-
-    def _send(self, state: State, at: int) -> Stepped:
-        return self._after(self._spent(state, "records"), at, self._produce(state), state.queue)
-
-    def _again(self, state: State, at: int) -> Stepped:
-        """Let the client of the last record send it again."""
-        retry = self.bounds.retries - state.left[_AT["retries"]] + 1
-        event = self._record(self._sent_records(state), attempt=retry)
-        return self._after(self._spent(state, "retries"), at, event, state.queue)
-
     def _sent_records(self, state: State) -> int:
         return self.bounds.records - state.left[_AT["records"]]
 
@@ -530,9 +538,6 @@ class Model:
         body = encode_batch(PARTITION, value, 1, MIN_RECORD_BYTES, produced)
         return self._sent(CLIENT, request, body)
 
-    def _read(self, state: State, at: int) -> Stepped:
-        return self._after(self._spent(state, "reads"), at, self._consume(), state.queue)
-
     def _consume(self) -> Event:
         return self._sent(CLIENT, FetchRequest(partition=PARTITION, replica=CONSUMER))
 
@@ -540,14 +545,6 @@ class Model:
         """Return the value of the record that a request of a client sends, or that an answer is
         about; 0 for a read."""
         return message.corr % _MOST_RECORDS
-
-    def _fence(self, state: State, at: int) -> Stepped:
-        pairs = [(voter, at) for voter in self.voters]
-        cuts = tuple(sorted({*state.cuts, *pairs}))
-        return self._spent(state, "fencings")._replace(cuts=cuts), None
-
-    def _cut(self, state: State, pair: tuple[int, int]) -> Stepped:
-        return self._spent(state, "cuts")._replace(cuts=tuple(sorted((*state.cuts, pair)))), None
 
     def _heal(self, state: State, pair: tuple[int, int]) -> Stepped:
         """Heal a cut link; links of a broker to the voters are healed together."""
@@ -558,16 +555,6 @@ class Model:
             if c == pair or (voters and c[1] == pair[1] and c[0] in self.voters)
         ]
         return state._replace(cuts=tuple(c for c in state.cuts if c not in gone)), None
-
-    def _elect(self, state: State, at: int, broker: str) -> Stepped:
-        event = self._sent(ADMIN, ElectLeader(partition=PARTITION, first=broker))
-        return self._commanded(state, "elections", at, event)
-
-    def _move(self, state: State, at: int) -> Stepped:
-        brokers = tuple(self.names[b] for b in self.brokers)
-        replicas = rotated(brokers[: self.bounds.copies], brokers)
-        request = ReassignReplicas(partition=PARTITION, replicas=replicas)
-        return self._commanded(state, "moves", at, self._sent(ADMIN, request))
 
     def _commanded(self, state: State, budget: str, at: int, event: Event) -> Stepped:
         """Give a command of an operator; one that has no effect is no action."""
