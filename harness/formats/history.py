@@ -14,6 +14,9 @@ under a new process number, as in Jepsen. Offsets are 0-based.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -28,6 +31,7 @@ from node.formats.bounds import (
     Time,
     Value,
 )
+from node.formats.files import AppendOnlyFile
 from node.formats.json_input import JsonReader
 
 FORMAT_VERSION: Final = 1
@@ -202,6 +206,7 @@ def show_value(value: int) -> str:
     return f"{process}:{count}" if process > 0 else str(value)
 
 
+LINES_A_WRITE: Final = 2000
 _encoder = msgspec.json.Encoder()
 _decoder = JsonReader(Op)
 
@@ -221,3 +226,11 @@ def encode_numbered(ops: Iterable[Op], seq: int) -> bytes:
 def decode(line: bytes) -> Op:
     """Decode one line of a history. Raises Unreadable if it is not one."""
     return _decoder.decode(line)
+
+
+def write_log(file: Path, runs: Iterable[LogRun]) -> None:
+    """Write the lines of a node's dump, some thousand at a time. Raises StorageError."""
+    lines = iter(runs)
+    with closing(AppendOnlyFile(file)) as out:
+        while some := tuple(islice(lines, LINES_A_WRITE)):
+            out.write(_encoder.encode_lines(some))

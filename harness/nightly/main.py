@@ -11,8 +11,7 @@ import msgspec
 
 from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
 from harness.nightly import plan, rows, summary_text
-from harness.nightly.environment import NightlyEnvironment
-from harness.nightly.night import Night
+from harness.nightly.night import Night, NightlyEnvironment
 from harness.nightly.requests import NightlyRequest
 from harness.nightly.session import DISK_FULL, NightlySession, open_journal
 from harness.nightly.summary import summarise

@@ -16,8 +16,7 @@ import msgspec
 import multiprocess
 
 from harness.clients.workload import record_runs
-from harness.formats.history import LogRun
-from harness.formats.log_file import write_log
+from harness.formats.history import LogRun, write_log
 from harness.systems.adapter import Adapter, Node
 from harness.systems.external.calls import checked
 from harness.systems.external.load import AdapterChoice, in_words

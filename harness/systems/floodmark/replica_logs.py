@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from harness.clients.workload import MIN_RECORD_BYTES, decode_payload
-from harness.formats.history import LogRun
-from harness.formats.log_file import write_log
+from harness.formats.history import LogRun, write_log
 from node.formats.errors import StorageError
 from node.formats.log_dump import BatchDump, LogDump
 from node.formats.trace import METADATA_PARTITION

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from harness.explore.bounds import Bounds, ExplorationLimits
-from harness.explore.explorer import Explorer
+from harness.explore.explorer import Explorer, KnownStates
 from harness.explore.invariants import Memory
-from harness.explore.known_states import KnownStates
 from harness.explore.model import STEP, Model, State
 
 # -- the same states ------------------------------------------------------------------------------

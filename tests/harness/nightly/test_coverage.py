@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.nightly.environment import NightlyEnvironment
+from harness.nightly.night import NightlyEnvironment
 from harness.nightly.summary_text import EXIT_UNFINISHED
 from node.formats.errors import UsageError
 from node.formats.host_tools import FAKETIME, ONLY_FOLDER
