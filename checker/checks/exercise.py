@@ -83,7 +83,7 @@ def faults_without_effect(group: Group) -> Iterator[Cases]:
     """Find `fault-missed`: a fault of a schedule file took no effect between acknowledged sends.
     Find `few-faults`: of the faults of a drawn schedule fewer than half took effect there."""
     scheduled, drawn = group.meta.faults, group.meta.drawn
-    missed = [(index, why) for index, why in enumerate(_whys(group)) if why]
+    missed = [(index, why) for index, why in enumerate(group.memo(_whys)) if why]
     effective = len(scheduled) - len(missed)
     if drawn and effective * 2 >= len(scheduled):
         return
@@ -103,14 +103,17 @@ def faults_without_effect(group: Group) -> Iterator[Cases]:
 def tried_faults(group: Group) -> list[int]:
     """Return which faults of the schedule put acknowledged sends to the test: they took effect
     between such sends."""
-    return [index for index, why in enumerate(_whys(group)) if not why]
+    return [index for index, why in enumerate(group.memo(_whys)) if not why]
 
 
 def _whys(group: Group) -> list[str]:
     """Return for each fault of the schedule why it does not count, "" if it does."""
     lines, sent = group.of(FaultLines), _sent(group)
+    effective = {*effective_faults(lines)}
     return [
         _why_missed(group, what, lines.take(lines.fault == index), sent)
+        if index in effective
+        else _why_not_effective(lines.take(lines.fault == index))
         for index, what in enumerate(group.meta.faults)
     ]
 
@@ -144,15 +147,11 @@ def operation_missed(group: Group) -> Iterator[Cases]:
 
 
 def _why_missed(group: Group, what: str, lines: FaultLines, sent: SampledOps) -> str:
-    injected = np.flatnonzero(lines.action == FaultAction.INJECT)
-    if not len(injected):
-        return _why_not_injected(lines)
-    if not effective_faults(lines):
-        return "had no effect"
     if group.meta.scripted:
         return ""
-    at = int(lines.t_us[injected[0]])
-    if what not in _JOINS and not _served(group, lines.name(int(lines.node[injected[0]])), at):
+    injected = np.argmax(lines.action == FaultAction.INJECT)
+    at = int(lines.t_us[injected])
+    if what not in _JOINS and not _served(group, lines.name(int(lines.node[injected])), at):
         return "hit no node that served"
     acks = group.meta.promise.acks
     if not (sent.complete_us <= at).any():
@@ -174,7 +173,9 @@ def _served(group: Group, nodes: str, at: int) -> bool:
     return False
 
 
-def _why_not_injected(lines: FaultLines) -> str:
+def _why_not_effective(lines: FaultLines) -> str:
+    if (lines.action == FaultAction.INJECT).any():
+        return "had no effect"
     skipped = np.flatnonzero(np.isin(lines.action, (FaultAction.SKIPPED, FaultAction.MISSED)))
     if not len(skipped):
         return "was never reached"

@@ -83,6 +83,8 @@ def _moves_beyond(
     for now, until_us in zip(changes, [*ends, NEVER], strict=True):
         inside = (moves.t_us > now.t_us) & (moves.t_us < until_us) & (moves.epoch == now.epoch)
         rows = np.flatnonzero(inside)
+        if not len(rows):
+            continue
         for node in sorted({*now.members.isr, *now.members.elr} - {now.members.leader}):
             lacks = _reached(group, node, now.epoch, moves.t_us[rows]) < moves.hw[rows]
             for row in rows[lacks].tolist():

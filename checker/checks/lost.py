@@ -36,7 +36,7 @@ from checker.evidence.contents import (
     expand,
     find,
 )
-from checker.evidence.facts import Outcome
+from checker.evidence.facts import Contents, Outcome
 from checker.evidence.group import Group
 from checker.evidence.needs import Need, absence_proved
 from checker.evidence.positions import (
@@ -82,6 +82,9 @@ def losses(group: Group) -> Iterator[Cases | Examined | Unknown | dict[str, Loss
     another value is at its offset in a log. `tail-lost`: a record above that, and no complete log
     has it. `unseen`: neither is shown, but the final reads had to return it."""
     known = evidence(group)
+    if not (len(known.sends) or len(known.polls) or len(group.of(Contents))):
+        yield {"loss": LossCount()}
+        return
     required = _required(known)
     read = (required.flags & READ_OK) != 0
     absent = _absent(group, known, required.value)
@@ -330,6 +333,8 @@ def _where(group: Group, known: Evidence, value: int) -> str:
 
 def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) -> Iterator[Cases]:
     """Yield records that were never read, those acknowledged with weaker acks than all apart."""
+    if not len(missing):
+        return
     missing = missing.take(np.lexsort((missing.value, missing.offset)))
     for rows, allowed in excused(np.arange(len(missing)), missing.weak, _WEAK):
         yield _missing(group, known, missing.take(rows), name, allowed)
