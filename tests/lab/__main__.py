@@ -2,7 +2,6 @@
 
     python -m tests.lab judges       our checks beside the outside judge, on drawn schedules
     python -m tests.lab outside      the outside judge alone, on run folders
-    python -m tests.lab damage       verdicts on damaged copies of runs
     python -m tests.lab storms       each kind of fault alone, and all pairs of the options of `run`
     python -m tests.lab small_bugs   a blind search for small bugs in the broker
     python -m tests.lab corpus       the schedules that a mixed search varies
@@ -26,7 +25,7 @@ from typing import Final
 from node.formats.errors import FloodmarkError
 
 EXPERIMENTS: Final = (
-    *("judges", "outside", "damage", "storms", "small_bugs", "kill_campaign", "hostile"),
+    *("judges", "outside", "storms", "small_bugs", "kill_campaign", "hostile"),
     *("corpus", "bench", "soak", "journeys", "partitions"),
 )
 
