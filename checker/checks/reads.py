@@ -13,14 +13,7 @@ from checker.checks.findings import node_witness, read_witness
 from checker.checks.registry import Check
 from checker.evidence.columns import Mask
 from checker.evidence.contents import Evidence, evidence
-from checker.evidence.facts import (
-    Contents,
-    HighWatermarks,
-    Outcome,
-    Polls,
-    SkippedAnswers,
-    SkippedPolls,
-)
+from checker.evidence.facts import Contents, HighWatermarks, Outcome, Polls, SkippedPolls
 from checker.evidence.group import Group
 from checker.evidence.needs import Need, missing
 from checker.evidence.positions import last_of_answers, positions
@@ -192,14 +185,12 @@ def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
 def depends_on_every_read(group: Group) -> bool:
     """Return whether a finding may depend on reads that downsampling left out
     (`checker.engine.read_downsampling`). Of all reads of the same records the earliest is left in:
-    if that is below the highest HW of its time, so are the others."""
-    known, bound_us = evidence(group), group.meta.promise.staleness_ms * 1000
+    if that is below the highest HW of its time, so are the others. How old an answer was depends on
+    the answer alone."""
     reads = group.of(Contents)
     reads = reads.take(reads.outcome == Outcome.OK)
-    if (reads.end > _established(group, reads)).any():
-        return True
-    answers = group.of(SkippedAnswers)
-    return bound_us >= 0 and bool(_late(known, answers.invoke_us, answers.log_end, bound_us).any())
+    beyond = reads.end > _established(group, reads)
+    return group.meta.promise.staleness_ms >= 0 or bool(beyond.any())
 
 
 @READ_LIMITS.finds("hw-regression")

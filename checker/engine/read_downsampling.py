@@ -27,7 +27,7 @@ from checker.evidence.contents import (
     READ_PROVES,
     first_of,
 )
-from checker.evidence.facts import Contents, Outcome, Polls, SkippedAnswers, SkippedPolls
+from checker.evidence.facts import Contents, Outcome, Polls, SkippedPolls
 from checker.evidence.group import Group
 from checker.evidence.sorting import I64, is_sorted, order_of
 
@@ -40,10 +40,9 @@ _NEVER: Final = np.iinfo(np.int64).max
 _BY: Final = ("op", "seq", "idx")
 
 
-def downsampled(polls: Rows, *, aged: bool = True) -> list[Rows]:
+def downsampled(polls: Rows) -> list[Rows]:
     """Return the facts by which these polls of one run can be judged: the polls themselves, or
-    fewer polls and what is to be known of the others. `aged`: the run promises how old an answer
-    is at most."""
+    fewer polls and what is to be known of the others."""
     if not polls.count or "turn" in polls.columns:
         return [polls]
     reads = _Reads(_in_order(polls))
@@ -52,12 +51,7 @@ def downsampled(polls: Rows, *, aged: bool = True) -> list[Rows]:
         return [polls]
     kept = np.flatnonzero(units.rows(~units.idle))
     kept = kept[order_of((reads.part[kept], reads.process[kept]))]
-    return [
-        reads.rows.take(kept),
-        reads.earliest(),
-        *([reads.answers(units.rows(units.idle))] if aged else []),
-        units.spans(),
-    ]
+    return [reads.rows.take(kept), reads.earliest(), units.spans()]
 
 
 def _in_order(polls: Rows) -> Rows:
@@ -77,7 +71,7 @@ class _Reads:
         self.offset, self.value = polls.numbers("offset"), polls.numbers("value")
         self.count, self.epoch = polls.numbers("count"), polls.numbers("epoch")
         self.hw, self.start = polls.numbers("hw"), polls.numbers("start")
-        self.invoke_us, self.complete_us = polls.numbers("invoke_us"), polls.numbers("complete_us")
+        self.complete_us, self.log_start = polls.numbers("complete_us"), polls.numbers("log_start")
         self.ok: Mask = polls.numbers("outcome") == Outcome.OK
         self.final: Mask = self.ok & (polls.numbers("final") != 0)
         self.uncommitted: Mask = polls.numbers("uncommitted") != 0
@@ -166,10 +160,12 @@ class _Reads:
 
     def extremes(self) -> I64:
         """Return the final reads that show how far those of a partition reached, where they began
-        and which end they stated; and one read of each node in which it stated an end."""
-        final = np.flatnonzero(self.final)
+        and which end they stated; the one that states the highest start of the log; and one read of
+        each node in which it stated an end."""
+        final, starts = np.flatnonzero(self.final), np.flatnonzero(self.ok & (self.log_start >= 0))
         begun = final[self.start[final] >= 0]
         found = [
+            self._most(starts, self.log_start[starts]),
             self._most(final, self.end[final]),
             self._most(final, self.hw[final]),
             self._most(begun, -self.start[begun]),
@@ -192,23 +188,6 @@ class _Reads:
         row = np.full(len(self.partitions), -1, np.int64)
         row[self.part[having]] = having
         return row[row >= 0]
-
-    def answers(self, idle: Mask) -> Rows:
-        """Return the answers that are left out: when, and the end that each stated, or where an
-        empty one was asked to start."""
-        rows_of = np.flatnonzero((self.idx == 0) & idle & self.ok)
-        ended = (self.hw[rows_of] < 0) & self.at_end[rows_of]
-        reached = np.where(self.count[rows_of] == 0, self.start[rows_of], self.end[rows_of])
-        stated = np.where(ended, reached, self.hw[rows_of])
-        there = (stated >= 0) & (self.invoke_us[rows_of] >= 0)
-        kept, stated = rows_of[there], stated[there]
-        return rows(
-            SkippedAnswers,
-            self.rows.run,
-            self.named(self.part[kept]),
-            invoke_us=self.invoke_us[kept],
-            log_end=stated,
-        )
 
     def named(self, part: I64) -> Words:
         """Return these partitions as a column."""
@@ -289,7 +268,7 @@ def _units(reads: _Reads) -> tuple[I64, Mask]:
     opens[1:] |= reads.part[1:] != reads.part[:-1]
     opens[1:] |= reads.process[1:] != reads.process[:-1]
     sound = reads.ok & (reads.count > 0) & (reads.offset >= 0)
-    sound &= (hw < 0) | (reads.end <= hw)
+    sound &= (hw < 0) | (reads.end == hw) | ((reads.end < hw) & ~reads.at_end)
     sound &= (idx > 0) | (reads.start < 0) | (reads.offset == reads.start)
     goes_on = np.where(seq[1:] == seq[:-1], idx[1:] == idx[:-1] + 1, idx[1:] == 0)
     goes_on &= (reads.offset[1:] == reads.end[:-1]) & (hw[1:] >= hw[:-1])

@@ -191,7 +191,7 @@ class StagedExecutor:
 class ReadSources:
     """The work of one worker on source files of `runs`: it reads them and writes their facts to a
     file in `shared`. `only`: the groups whose facts are wanted, with all of their reads; None for
-    all groups, with downsampled reads."""
+    all groups, with downsampled reads unless the run promises how old an answer is at most."""
 
     runs: Sequence[RunToJudge]
     shared: Path | None
@@ -205,14 +205,14 @@ class ReadSources:
                 run = self.runs[source.run]
                 facts = ingest(source, run.written, run.meta, run.injected).facts
                 order = f"{source.kind} {source.path} {source.groups[0]:09}"
-                aged = run.meta.promise.staleness_ms >= 0
-                found += packed(self._wanted(facts, aged), file, order)
+                whole = self.only is not None or run.meta.promise.staleness_ms >= 0
+                found += packed(self._wanted(facts, whole), file, order)
         return found
 
-    def _wanted(self, facts: Iterable[Rows], aged: bool) -> Iterator[ArrowBlob]:
+    def _wanted(self, facts: Iterable[Rows], whole: bool) -> Iterator[ArrowBlob]:
         for part in facts:
-            if self.only is None and part.kind is Polls and part.count >= LEAST_ROWS:
-                yield from arrow_blobs(downsampled(part, aged=aged))
+            if not whole and part.kind is Polls and part.count >= LEAST_ROWS:
+                yield from arrow_blobs(downsampled(part))
                 continue
             for blob in arrow_blobs([part]):
                 if self.only is None or (blob.run, blob.partition) in self.only:

@@ -189,13 +189,6 @@ class SkippedPolls(Facts):
     process, first, last, count = Numbers(), Numbers(), Numbers(), Numbers(0)
 
 
-class SkippedAnswers(Facts):
-    """Answers to reads that downsampling left out, with the end of the log that each stated."""
-
-    order_by = ("invoke_us", "log_end")
-    invoke_us, log_end = Numbers(), Numbers()
-
-
 class Resets(_OfProcess):
     """Assignments and crashes of a process, which drop its position in a partition, unless they
     name the partition (`named`). `subscribed`: the process subscribed, so that rebalances may move

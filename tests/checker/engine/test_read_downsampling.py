@@ -100,6 +100,9 @@ POLLS = st.lists(
         st.sampled_from([0] * 9 + [-2, 1]),  # of the stated end
         st.sampled_from([False] * 12 + [True]),  # whether a record is another one
         st.sampled_from([False] * 4 + [True]),  # final
+        st.booleans(),  # whether it states that the log ends there
+        st.sampled_from([-1] * 6 + [0, 2, 5]),  # where it states that the log begins
+        st.sampled_from([()] * 8 + [("log-0",)]),  # what moved while it ran
     ),
     min_size=4,
     max_size=40,
@@ -113,25 +116,25 @@ POLLS = st.lists(
     st.integers(0, 9),
     st.booleans(),
     st.sampled_from([None, 24, 6]),
-    st.sampled_from([-1, -1, 0, 2]),
+    st.booleans(),
 )
 def test_polls_of_any_sort_in_blocks(
-    polls: list[tuple[int, int, int, str, int, bool, bool]],
+    polls: list[tuple[int, int, int, str, int, bool, bool, bool, int, tuple[str, ...]]],
     rows: int,
     seed: int,
     one_by_one: bool,
     established: int | None,
-    staleness_ms: int,
+    retention: bool,
 ) -> None:
     s = Story()
-    s.run["promise"]["staleness_ms"] = staleness_ms
+    s.promise(retention=retention)
     if established is not None:
         s.run["capabilities"].append("hw")
         s.hw("n1", (100, established), ms=0)
     for at in range(0, 24, 2):
         s.send(100 + at, 2, at=at)
     places: dict[int, int] = defaultdict(int)
-    for process, off, count, outcome, stated, wrong, final in polls:
+    for process, off, count, outcome, stated, wrong, final, at_end, log_start, moved in polls:
         begin = max(places[process] + off, 0)
         runs = [(begin, 100 + begin, count)] if count else []
         if one_by_one or wrong:
@@ -143,6 +146,9 @@ def test_polls_of_any_sort_in_blocks(
             process=process + 20,
             outcome=outcome,
             final=final,
+            at_end=at_end,
+            log_start=log_start,
+            rebalanced=moved,
         )
         places[process] = begin + count
     assert_same(told(s), rows, seed)
