@@ -120,7 +120,7 @@ def _faults(folder: RunFolder) -> Badge:
         "skipped": sum(f.status == "skipped" for f in faults),
         "missed": sum(f.status == "missed" for f in faults),
         "not reached": sum(f.status == "waiting" for f in faults),
-        "affected no message": sum(f.touched is False for f in faults),
+        "without a seen effect": sum(f.touched is False for f in faults),
     }
     rest = ", ".join(f"{number} {name}" for name, number in left.items() if number)
     lost = in_vain(faults)
