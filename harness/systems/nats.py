@@ -31,6 +31,7 @@ from node.formats.json_input import decode
 
 Nodes = Sequence[Node]
 ACK_WAIT_MS = 2000
+NOT_FINAL = ("not a member", "in progress")  # An earlier request is being carried out.
 BATCHES = (2, 11)  # The first version with a direct get of many messages.
 _DEFAULT = "acknowledged after it successfully replicated to at least a quorum of servers"
 _ALWAYS = "will make sure servers `fsync` after every message before it is acknowledged"
@@ -157,8 +158,7 @@ class Nats(adapter.Adapter):
         self, session: Any, deliveries: Sequence[Delivery], how: str, timeout_s: float
     ) -> bool:
         word = {"ack": b"+ACK", "again": b"-NAK", "drop": b"+TERM"}[how]
-        asked = (session[0].request(each.token, word, timeout_s) for each in deliveries)
-        await gather(*asked)
+        await gather(*(session[0].request(each.token, word, timeout_s) for each in deliveries))
         return True
 
     async def positions(
@@ -215,8 +215,9 @@ class Nats(adapter.Adapter):
             asked = await connection.request(f"$JS.API.{call}", json.dumps(body).encode(), 2)
         told: dict[str, Any] = decode(asked.data, dict)
         if wrong := told.get("error"):
-            final = wrong["code"] == 400 and "not a member" not in wrong["description"]
-            raise (Refused if final else RuntimeError)(wrong["description"])
+            why = wrong["description"]
+            final = wrong["code"] == 400 and not any(w in why for w in NOT_FINAL)
+            raise (Refused if final else RuntimeError)(why)
         return told
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:

@@ -333,6 +333,8 @@ class MemberChanges:
                 self._answered_us = self._answered_us or now_us()
                 return
             if isinstance(error, Refused):
+                # An attempt before this one may still have its effect.
+                self._in_doubt = self._in_doubt or turn > 0
                 raise error
             self._why = in_words(error)
             turn += 1

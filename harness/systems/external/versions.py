@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as xml
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -262,16 +261,18 @@ def _from_go(package: Package, work: Path, unpacked: Path) -> None:
     run_client(build, work, package.package)
 
 
+_PROJECT: Final = """<project><modelVersion>4.0.0</modelVersion><groupId>floodmark</groupId>
+<artifactId>fetch</artifactId><version>1</version><dependencies>{}</dependencies></project>"""
+
+
 def _from_maven(package: Package, work: Path, unpacked: Path) -> None:
     """Gather artifacts and all that they need in `libs`, beside a script that starts the JVM."""
-    project = xml.Element("project")
-    _fill(project, modelVersion="4.0.0", groupId="floodmark", artifactId="fetch", version="1")
-    needs = xml.SubElement(project, "dependencies")
-    for artifact in package.package.split(","):
-        group, name, version = artifact.split(":")
-        dependency = xml.SubElement(needs, "dependency")
-        _fill(dependency, groupId=group, artifactId=name, version=version)
-    xml.ElementTree(project).write(work / "pom.xml")
+    needs = "".join(
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+        "</dependency>".format(*artifact.split(":"))
+        for artifact in package.package.split(",")
+    )
+    (work / "pom.xml").write_text(_PROJECT.format(needs))
     libs = unpacked / "libs"
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={libs}"]
     run_client(["mvn", "-q", "-B", *goal], work, package.package)
@@ -282,11 +283,6 @@ def _from_maven(package: Package, work: Path, unpacked: Path) -> None:
         f'#!/bin/sh\n# {package.checksum}\n[ "$1" = --version ] && echo {package.version} && exit\n'
     )
     (unpacked / package.binary).write_text(f'{told}exec java -cp "$(dirname "$0")/libs/*" "$@"\n')
-
-
-def _fill(element: xml.Element, **texts: str) -> None:
-    for tag, text in texts.items():
-        xml.SubElement(element, tag).text = text
 
 
 _CLIENTS: Final = {"pip": _from_pip, "apt": _from_apt, "go": _from_go, "mvn": _from_maven}

@@ -30,6 +30,7 @@ class Rig:
         self.listed = {"n1", "n2", "n3"}
         self.deaf: set[str] = set()
         self.refusing = ""
+        self.errors: list[Exception] = []
         self.adds_running = False
         self.view = ClusterView()
         rig = self
@@ -46,6 +47,8 @@ class Rig:
             def change(
                 self, nodes: Sequence[Node], want: Sequence[Node], partition: str, copies: int
             ) -> None:
+                if rig.errors:
+                    raise rig.errors.pop(0)
                 if rig.refusing:
                     raise Refused(rig.refusing)
                 names = [node.identity for node in want]
@@ -196,6 +199,18 @@ def test_a_refusal_is_an_effect_and_changes_nothing() -> None:
     rig.refusing = "not now"
     assert rig.do("leave", "n3") == "refused"
     assert rig.changes.members == ["n1", "n2", "n3"]
+
+
+def test_a_refusal_proves_nothing_of_an_earlier_attempt() -> None:
+    rig = Rig()
+    rig.errors = [TimeoutError(), Refused("a change is in progress")]
+    assert rig.do("leave", "n3") == "refused"
+    rig.listed = {"n1", "n2"}
+    rig.heal()
+    record = rig.changes.record()
+    assert record is not None
+    assert not record.stuck
+    assert rig.listed == {"n1", "n2", "n3-1"}
 
 
 def test_a_minority_confirms_nothing() -> None:
