@@ -171,8 +171,7 @@ class Judge:
     def reached(self) -> Iterator[str]:
         begin = min(op.inv for op in self.polls if op.final)
         for value, (op, offset) in self.sent.items():
-            mine = [r for r in self.delivered if r.value == value]
-            mine += [r for r in self.delivered if r.offset == offset >= 0 and self.nameless(r)]
+            mine = [r for r in self.delivered if r.value == value or self.perhaps_at(r, offset)]
             if not mine:
                 seen = self.read_before.get(value, NEVER)
                 owed = op.outcome == "ok" and op.end < begin and self.may_be_kept(value)
@@ -185,8 +184,8 @@ class Judge:
                 if own and not tried and not self.exhausted(own):
                     yield "not-redelivered"
 
-    def nameless(self, r: Record) -> bool:
-        return r.value < 0 or not self.read_before
+    def perhaps_at(self, r: Record, offset: int) -> bool:
+        return r.offset == offset >= 0 and (r.value < 0 or not self.read_before)
 
     def perhaps_settled(self, r: Record) -> bool:
         """Return whether another record at the offset was settled, or this one may be lost."""
