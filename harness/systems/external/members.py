@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, Final
@@ -39,6 +39,8 @@ PAUSE_S: Final = 0.05
 LAGGING_PAUSE_S: Final = 1.0
 """The pause between polls in runs with an even seed: such a group lags behind its producers, so its
 leader has much to deliver when it is cut off or fails."""
+AGAIN_AFTER_S: Final = 0.3
+"""How long after an ack that was not answered a member sends it again."""
 CRASH_EVERY_S: Final = 10.0
 MOST_AT_ONCE: Final = 10
 WARM_POLLS: Final = 30
@@ -76,12 +78,21 @@ class GroupMembers:
         self.promise = promise if promise is not None else GroupPromise()
         self.commits = self.promise.kind == "positions"
         self.record_bytes = record_bytes
-        self.working = True
         self._crash_every_s = max(CRASH_EVERY_S, adapter.failover_ms / 1000 + CRASH_EVERY_S / 2)
         self._seed = seed
         self._pause_s = PAUSE_S if seed % 2 else LAGGING_PAUSE_S
         self._names = count(1)
-        self._late: set[asyncio.Task[None]] = set()
+        self._over = asyncio.Event()
+        self._held: set[asyncio.Task[None]] = set()
+
+    @property
+    def working(self) -> bool:
+        """Return whether the storm goes on."""
+        return not self._over.is_set()
+
+    def stop(self) -> None:
+        """Let members settle what they hold, and leave."""
+        self._over.set()
 
     async def work(self, number: int) -> None:
         """Be one member after another, until the storm is over."""
@@ -96,13 +107,15 @@ class GroupMembers:
                     if polled is not None:
                         self._settle(member, polled.deliveries, rng)
                     await asyncio.sleep(rng.uniform(0, 2 * self._pause_s))
+                if self._over.is_set() and member.held:
+                    await asyncio.wait(member.held)
                 await member.fetch()
                 await member.go("crash" if self.working else "leave")
             await asyncio.sleep(PAUSE_S)
 
     def _settle(self, member: Member, given: Sequence[Delivery], rng: random.Random) -> None:
-        """Settle each delivery in one of the ways of `SHARES`, in any order; in a group with
-        positions all of them in one way."""
+        """Begin to settle each delivery in one of the ways of `SHARES`, in any order; in a group
+        with positions all of them in one way."""
         by_way: dict[str, list[Delivery]] = {}
         shares = SILENT if member.silent else SHARES
         if self.commits:
@@ -113,18 +126,31 @@ class GroupMembers:
         for way, mine in by_way.items():
             after_s = delay(rng, way, soon_ms, late_ms) / 1000
             if way != "never" and not (way == "again" and self.commits):
-                self.begin(member.settle(mine, "again" if way == "again" else "ack", after_s))
+                how = "again" if way == "again" else "ack"
+                task = asyncio.ensure_future(self._later(member, mine, how, after_s))
+                member.held.add(task)
+                self._held.add(task)
+                task.add_done_callback(self._held.discard)
+                task.add_done_callback(member.held.discard)
 
-    def begin(self, work: Awaitable[Any]) -> None:
-        """Do something beside the polls."""
-        task = asyncio.ensure_future(_quietly(work))
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
+    async def _later(
+        self, member: Member, given: Sequence[Delivery], how: str, after_s: float
+    ) -> None:
+        """Settle deliveries some time later, or when the storm is over; again, as consumers do,
+        while that is not answered."""
+        with suppress(asyncio.CancelledError):
+            await self._wait(after_s)
+            while not await member.settle(given, how) and self.working:
+                await self._wait(AGAIN_AFTER_S)
+
+    async def _wait(self, span_s: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), span_s)
 
     async def drain(self) -> None:
         """Let a fresh member poll and settle what is left, until nothing came for long enough; then
         fetch the position of every partition."""
-        await asyncio.gather(*self._late)
+        await asyncio.gather(*self._held)
         member = Member(self, "drain", 0)
         for _ in range(WARM_POLLS):
             if member.session is None and not await member.join():
@@ -149,10 +175,10 @@ class GroupMembers:
 
     async def close(self) -> None:
         """End what is done beside the polls."""
-        late = [*self._late]
-        for task in late:
+        held = [*self._held]
+        for task in held:
             task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        await asyncio.gather(*held, return_exceptions=True)
 
 
 class Member:
@@ -165,6 +191,7 @@ class Member:
         self._about = {"group": GROUP, "member": name}
         self.session: Any = None
         self.silent = False
+        self.held = set[asyncio.Task[None]]()
         self._idle: list[ProcessThread] = []
 
     async def _do(
@@ -265,25 +292,25 @@ class Member:
             positions=tuple(GroupPosition(partition=n, offset=at) for n, at in behind.items()),
         )
 
-    async def settle(self, given: Sequence[Delivery], how: str, after_s: float = 0.0) -> None:
-        """Settle deliveries, or give them back, some time later."""
-        await asyncio.sleep(after_s)
+    async def settle(self, given: Sequence[Delivery], how: str) -> bool:
+        """Settle deliveries, or give them back; return whether to send that again is no use."""
         if not given or self.session is None:
-            return
+            return True
         if self.group.commits:
             await self._commit(given)
-            return
+            return True
 
         def settled(confirmed: Any) -> dict[str, Any]:
             done = checked("acknowledge", confirmed)
             return {} if done else {"how": "info", "error": "not confirmed"}
 
-        await self._do(
+        answer, outcome = await self._do(
             "ack" if how == "ack" else "nack",
             *(self.group.adapter.acknowledge, self.session, tuple(given), how, SETTLE_S),
             completion=settled,
             deliveries=tuple(delivered(given, self.group.record_bytes)),
         )
+        return answer is not None or outcome == "fail"
 
     async def fetch(self, *, final: bool = False) -> None:
         """Fetch the position of the group in every partition; `final` at the end of the run."""
@@ -300,11 +327,6 @@ class Member:
         await self._do(how, None)
         self.session = None
         await self.link.close()
-
-
-async def _quietly(work: Awaitable[Any]) -> None:
-    with suppress(asyncio.CancelledError):
-        await work
 
 
 def _refuse_others(method: str, named: Iterable[str], partitions: Sequence[str]) -> None:
