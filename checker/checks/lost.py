@@ -38,7 +38,7 @@ from checker.evidence.contents import (
 )
 from checker.evidence.facts import Contents, Outcome
 from checker.evidence.group import Group
-from checker.evidence.needs import Need, absence_proved
+from checker.evidence.needs import Need, absence_proved, logs_expected
 from checker.evidence.positions import (
     UNKNOWN_POSITION,
     Positions,
@@ -85,6 +85,8 @@ def losses(group: Group) -> Iterator[Cases | Examined | Unknown | dict[str, Loss
     if not (len(known.sends) or len(known.polls) or len(group.of(Contents))):
         yield {"loss": LossCount()}
         return
+    if not (group.meta.promise.reads or len(known.polls) or logs_expected(group)):
+        return  # only groups read it: whether they got all is judged by `undelivered`
     required = _required(known)
     read = (required.flags & READ_OK) != 0
     absent = _absent(group, known, required.value)

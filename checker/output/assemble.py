@@ -12,7 +12,7 @@ import msgspec
 from checker.checks.findings import Finding, Findings, LossCount, Origin, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.evidence.run_meta import RunMeta
-from checker.formats.anomalies import EXERCISE, OF_GROUPS, PROPERTIES, RANK
+from checker.formats.anomalies import EXERCISE, LOST_WRITES, OF_GROUPS, PROPERTIES, RANK
 from checker.formats.verdict import SEVERITY, Anomaly, PropertyResult, RunResult, Verdict, worst
 from checker.output import policy
 from checker.output.curves import Curves
@@ -85,6 +85,8 @@ def assemble(
     anomalies.sort(key=_importance)
     names = PROPERTIES if _has_groups(run) else [n for n in PROPERTIES if n not in OF_GROUPS]
     properties = [_property(name, findings, anomalies) for name in names]
+    if not run.meta.promise.reads:
+        properties = [_unread(each) for each in properties]
     errors = [f"{found.error}." for _, found in findings if found.error]
     problems = [*run.problems, *dict.fromkeys(errors)]
     verdict = worst([p.verdict for p in properties])
@@ -144,6 +146,14 @@ def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:
         anomaly.offset,
         anomaly.message,
     )
+
+
+def _unread(result: PropertyResult) -> PropertyResult:
+    """Return the result for a property of a system that only groups read."""
+    if result.property != LOST_WRITES or result.verdict is not Verdict.NOT_EXAMINED:
+        return result
+    reason = "Only groups read this system, and what they were given is judged by delivery."
+    return msgspec.structs.replace(result, reason=reason)
 
 
 def _property(

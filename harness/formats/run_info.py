@@ -55,7 +55,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     most once. `compaction`: all records of a key but the newest may be deleted. `isolation`: under
     read_uncommitted, readers may get records of transactions that abort. `delivery`: under
     at-least-once, producers repeat a send whose result is unknown, and a record may be there
-    several times. `groups`: what holds for groups of consumers, None if the run has none. `words`
+    several times. `reads`: a partition can be read without consuming it, so that final reads show
+    what it kept. `groups`: what holds for groups of consumers, None if the run has none. `words`
     are the words of a vendor about the system, `source` is where they are published.
     """
 
@@ -74,6 +75,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     compaction: bool = False
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     delivery: Literal["once", "at-least-once"] = "once"
+    reads: bool = True
     groups: GroupPromise | None = None
     words: str = ""
     source: str = ""

@@ -195,7 +195,8 @@ class Roles(msgspec.Struct, frozen=True):
 
 
 class Adapter:
-    """A replicated log. `command`, `create`, `connect`, `send` and `read` must be written. Each
+    """A replicated log. `command`, `create`, `connect`, `send` and `read` must be written; without
+    `read`, which a queue cannot have, a group of members consumes everything. Each
     process that uses an adapter makes its own instance with the same settings, so no instance may
     keep state that another one needs."""
 
@@ -364,7 +365,7 @@ class Adapter:
     def read(
         self, connection: Any, partition: str, offset: int, timeout_s: float
     ) -> Awaitable[LogSlice] | LogSlice:
-        """Return some records from `offset` on; none at the end of the log."""
+        """Return some records from `offset` on; none at the end of the log. It consumes nothing."""
         raise NotImplementedError
 
     def begin_final_reads(self) -> None:
@@ -477,6 +478,7 @@ class Adapter:
             words=self.words,
             source=self.source,
             contiguous_offsets=self.contiguous,
+            reads=self.writes("read"),
             groups=self.groups if self.group_members else None,
         )
 

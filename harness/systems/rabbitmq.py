@@ -2,7 +2,6 @@
 
 import asyncio
 import struct
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -12,66 +11,26 @@ from rstream import exceptions, schema
 from rstream.client import Client
 from rstream.constants import OffsetType
 
-from harness.systems.adapter import Adapter, LogSlice, Node, Record, Roles, Setting
-from node.formats.errors import UsageError
+from harness.systems.adapter import LogSlice, Node, Record, Roles
+from harness.systems.external.rabbitmq_node import RabbitMQNode
 
 _MOST = 1000
 _HEAD, _MAGIC = struct.Struct(">BBHIqQQIIII"), 0x50
-# Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy. A
-# part of RabbitMQ asks the usual module all the same, which answers with -erl_epmd_port.
-_DISCOVERY = """-module(discovery).
--export([start_link/0, register_node/2, register_node/3, port_please/2]).
-start_link() -> ignore.
-register_node(_, _) -> {ok, 1}.
-register_node(_, _, _) -> {ok, 1}.
-port_please([$n, N | _], _) -> {port, list_to_integer(os:getenv([$n, N])), 5}.
-"""
-# Paths are relative to a node's folder.
-_VARIABLES = """HOME=. RABBITMQ_MNESIA_BASE=. RABBITMQ_LOG_BASE=. RABBITMQ_LOGS=- RABBITMQ_LOG=error
-RABBITMQ_ALLOW_INPUT=true RABBITMQ_USE_LONGNAME=true RABBITMQ_CONF_ENV_FILE=none
-RABBITMQ_CONFIG_FILE=none RABBITMQ_ENABLED_PLUGINS_FILE=plugins"""
 
 
-class RabbitMQ(Adapter):
+class RabbitMQ(RabbitMQNode):
     summary = "RabbitMQ Streams, a replicated log for each partition"
-    needs = "install rabbitmq-server (Debian), and pip install '.[rabbitmq]' in a clone"
     words = (
         "confirms are only issued once the data has been replicated to a quorum of stream replicas"
     )
     source = "https://www.rabbitmq.com/docs/streams"
-    settings = (
-        Setting("home", "/usr/lib/rabbitmq", "the folder that has its bin and lib", program=True),
-        Setting("partitions", "ignore", "cluster_partition_handling of the servers"),
-    )
-    probed, unsynced, dumps_running = ("probe",), ("*/stream/*/*",), True
-    failover_ms, restart_ms, start_s = 10_000, 12_000, 120.0
+    plugins, unsynced, dumps_running = "[rabbitmq_stream].", ("*/stream/*/*",), True
 
-    def command(self, me: Node, others: Sequence[Node]) -> list[str]:
-        if not (me.folder / "plugins").exists():
-            (me.folder / "discovery.erl").write_text(_DISCOVERY)
-            subprocess.run(["erlc", "discovery.erl"], cwd=me.folder, check=True, timeout=60)
-            (me.folder / "plugins").write_text("[rabbitmq_stream].")
-        nodes = sorted((me, *others), key=lambda node: node.name)
-        seeds = ",".join(f"'{node.name}@{node.host}'" for node in nodes)
+    def listeners(self, me: Node) -> str:
         streams = ",".join(f'{{"{me.host}",{me.listens[role]}}}' for role in ("client", "probe"))
-        erlang = f"""RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host}
-            -setcookie floodmark +S 2:2 -pa . -start_epmd false -epmd_module discovery
-            -erl_epmd_port {me.listens["peer"]}
-            -kernel net_ticktime 3 inet_dist_use_interface {{{me.host.replace(".", ",")}}}
-            inet_dist_listen_min {me.listens["peer"]} inet_dist_listen_max {me.listens["peer"]}
-            -rabbit cluster_nodes {{[{seeds}],disc}} tcp_listeners [] loopback_users []
-            cluster_formation [{{discovery_retry_limit,3}}]
-            cluster_partition_handling {self.setting["partitions"]}
-            -rabbitmq_stream tcp_listeners [{streams}] advertised_host "{me.host}"
-            advertised_port {me.dialed["client"]} -osiris port_range {{61000,65535}}"""
-        ports = [f"{node.name}={node.dialed['peer']}" for node in nodes]
-        own = [f"RABBITMQ_NODENAME={me.name}@{me.host}", erlang, *ports]
-        return ["env", *_VARIABLES.split(), *own, f"{self.home}/bin/rabbitmq-server"]
-
-    def version(self) -> str:
-        for folder in self.home.glob("lib/rabbitmq_server-*"):
-            return folder.name.partition("-")[2]
-        raise UsageError(f"{self.home} has no lib/rabbitmq_server: {self.needs}")
+        return f"""tcp_listeners [] -rabbitmq_stream tcp_listeners [{streams}]
+            advertised_host "{me.host}" advertised_port {me.dialed["client"]}
+            -osiris port_range {{61000,65535}}"""
 
     async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         async with _Streams() as clients:  # A stream is put on the nodes that are there.

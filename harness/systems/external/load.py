@@ -206,8 +206,10 @@ def _from_file(path: Path) -> Any:
 
 def settings_of(adapter: type[Adapter]) -> tuple[Setting, ...]:
     """Return the settings of an adapter, `server` and `servers` if it has an executable, and
-    `members` if it can have a group."""
-    of_groups = (MEMBERS,) if adapter.writes(*MAKE_GROUPS) else ()
+    `members` if it can have a group; if it cannot be read, three members unless another number is
+    given."""
+    members = MEMBERS if adapter.writes("read") else replace(MEMBERS, default="3")
+    of_groups = (members,) if adapter.writes(*MAKE_GROUPS) else ()
     return (*adapter.settings, *of_groups, *((SERVER, SERVERS) if adapter.binary else ()))
 
 

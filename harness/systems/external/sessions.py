@@ -132,6 +132,8 @@ class Sessions:
         """`show` takes what an author should see of errors in the adapter."""
         self._adapter = adapter
         self._factory = factory
+        roles = factory.roles.items()
+        self._roles = {c: role for c, role in roles if role == PRODUCER or adapter.writes("read")}
         self._nodes = tuple(nodes)
         self._history = history
         self._errors = CallErrors(show)
@@ -164,7 +166,7 @@ class Sessions:
     async def connect(self) -> None:
         """Connect the clients of the storm; one that fails connects again later."""
         width = self._factory.workload.in_flight
-        for number, (client, role) in enumerate(self._factory.roles.items()):
+        for number, (client, role) in enumerate(self._roles.items()):
             if role != FINAL_READER:
                 threads = range(width if role == PRODUCER else 1)
                 self._connections[client] = [self._connection(client, number) for _ in threads]
@@ -174,7 +176,7 @@ class Sessions:
     def go(self) -> None:
         """Start producers and consumers."""
         workload, names = self._factory.workload, self._factory.cluster.partition_names()
-        for number, (client, role) in enumerate(self._factory.roles.items()):
+        for number, (client, role) in enumerate(self._roles.items()):
             if role == PRODUCER:
                 for lane, connection in enumerate(self._connections[client]):
                     seed = f"{workload.seed}/{client}/sends" + f"/{lane}" * (lane > 0)
@@ -219,9 +221,9 @@ class Sessions:
         self._reading = False
         self._adapter.begin_final_reads()
         if self._members is not None:
-            self._members.working = False
+            self._members.stop()
         names = self._factory.cluster.partition_names()
-        readers = [c for c, role in self._factory.roles.items() if role == FINAL_READER]
+        readers = [c for c, role in self._roles.items() if role == FINAL_READER]
         for number, client in enumerate(readers):
             connection = self._connection(client, number)
             self._connections[client] = [connection]

@@ -172,6 +172,8 @@ class ExternalSystem(System):
                 f"system '{self.name}' takes one record a send: use --batch 1, no batch_most, and "
                 "count 1 in operations"
             )
+        if not (self.adapter.writes("read") or self.has_members):
+            raise UsageError(f"system '{self.name}' cannot be read: it needs --set members=N")
         self._check_changes(schedule)
         self.version()
 

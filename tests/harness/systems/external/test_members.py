@@ -8,10 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
+from checker.engine.local import check_run
+from checker.formats.anomalies import DELIVERY, LOST_WRITES
+from checker.formats.verdict import Verdict
+from checker.ingest.external_history import run_folder_of
 from harness.formats.history import Op
-from harness.systems.adapter import Delivery, GroupPromise, Polled, Position, Refused
+from harness.systems.adapter import Adapter, Delivery, GroupPromise, Polled, Position, Refused
 from harness.systems.external import load, members
 from harness.systems.external.calls import WrongAnswer
 from harness.systems.external.members import checked_polled, checked_positions
@@ -143,6 +148,22 @@ def test_a_group_of_a_later_storm_consumes_the_partitions_of_that_storm(tmp_path
     assert judge(ops, PROMISE)[0] <= {"early-redelivery"}
     assert {d.partition for op in ops for d in op.deliveries} == {"log-0"}
     assert {at.partition for op in ops for at in op.positions} == {"log-0"}
+
+
+def test_a_queue_that_cannot_be_read_is_judged_by_what_its_group_was_given(tmp_path: Path) -> None:
+    class Unreadable(Queue):
+        read = Adapter.read
+
+    assert "read is not written" not in mistakes(Unreadable)
+    assert {s.name: s.default for s in load.settings_of(Unreadable)} == {"members": "3"}
+    ops = history(tmp_path, Unreadable())
+    assert not [op for op in ops if op.reads]
+    promise = {"reads": False, "groups": msgspec.to_builtins(PROMISE)}
+    result = check_run(run_folder_of(tmp_path / "history.jsonl", promise))
+    told = {each.property: each for each in result.properties}
+    assert told[LOST_WRITES].verdict is Verdict.NOT_EXAMINED
+    assert "Only groups read this system" in told[LOST_WRITES].reason
+    assert told[DELIVERY].verdict is Verdict.VALID
 
 
 def test_a_queue_that_forgets_acks_is_caught(tmp_path: Path) -> None:

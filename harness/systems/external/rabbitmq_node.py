@@ -1,0 +1,62 @@
+"""A node of RabbitMQ, for the adapters of its streams and of its quorum queues."""
+
+import subprocess
+from collections.abc import Sequence
+
+from harness.systems.adapter import Adapter, Node, Setting
+from node.formats.errors import UsageError
+
+# Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy. A
+# part of RabbitMQ asks the usual module all the same, which answers with -erl_epmd_port.
+DISCOVERY = """-module(discovery).
+-export([start_link/0, register_node/2, register_node/3, port_please/2]).
+start_link() -> ignore.
+register_node(_, _) -> {ok, 1}.
+register_node(_, _, _) -> {ok, 1}.
+port_please([$n, N | _], _) -> {port, list_to_integer(os:getenv([$n, N])), 5}.
+"""
+# Paths are relative to a node's folder.
+_VARIABLES = """HOME=. RABBITMQ_MNESIA_BASE=. RABBITMQ_LOG_BASE=. RABBITMQ_LOGS=- RABBITMQ_LOG=error
+RABBITMQ_ALLOW_INPUT=true RABBITMQ_USE_LONGNAME=true RABBITMQ_CONF_ENV_FILE=none
+RABBITMQ_CONFIG_FILE=none RABBITMQ_ENABLED_PLUGINS_FILE=plugins"""
+
+
+class RabbitMQNode(Adapter):
+    """The start of a node. `plugins` are those of the server, `discovery` is a module of Erlang."""
+
+    needs = "install rabbitmq-server (Debian), and pip install '.[rabbitmq]' in a clone"
+    settings = (
+        Setting("home", "/usr/lib/rabbitmq", "the folder that has its bin and lib", program=True),
+        Setting("partitions", "ignore", "cluster_partition_handling of the servers"),
+    )
+    plugins, discovery = "[].", DISCOVERY
+    probed = ("probe",)
+    failover_ms, restart_ms, start_s = 10_000, 12_000, 120.0
+
+    def command(self, me: Node, others: Sequence[Node]) -> list[str]:
+        if not (me.folder / "plugins").exists():
+            (me.folder / "discovery.erl").write_text(self.discovery)
+            subprocess.run(["erlc", "discovery.erl"], cwd=me.folder, check=True, timeout=60)
+            (me.folder / "plugins").write_text(self.plugins)
+        nodes = sorted((me, *others), key=lambda node: node.name)
+        seeds = ",".join(f"'{node.name}@{node.host}'" for node in nodes)
+        erlang = f"""RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host}
+            -setcookie floodmark +S 2:2 -pa . -start_epmd false -epmd_module discovery
+            -erl_epmd_port {me.listens["peer"]}
+            -kernel net_ticktime 3 inet_dist_use_interface {{{me.host.replace(".", ",")}}}
+            inet_dist_listen_min {me.listens["peer"]} inet_dist_listen_max {me.listens["peer"]}
+            -rabbit cluster_nodes {{[{seeds}],disc}} loopback_users []
+            cluster_formation [{{discovery_retry_limit,3}}]
+            cluster_partition_handling {self.setting["partitions"]} {self.listeners(me)}"""
+        ports = [f"{node.name}={node.dialed['peer']}" for node in nodes]
+        own = [f"RABBITMQ_NODENAME={me.name}@{me.host}", erlang, *ports]
+        return ["env", *_VARIABLES.split(), *own, f"{self.home}/bin/rabbitmq-server"]
+
+    def listeners(self, me: Node) -> str:
+        """Return arguments of Erlang that say where a node listens for clients and probes."""
+        raise NotImplementedError
+
+    def version(self) -> str:
+        for folder in self.home.glob("lib/rabbitmq_server-*"):
+            return folder.name.partition("-")[2]
+        raise UsageError(f"{self.home} has no lib/rabbitmq_server: {self.needs}")

@@ -1,0 +1,168 @@
+"""RabbitMQ quorum queues: each partition is a queue that a group consumes. A queue cannot be read
+without consuming it, and neither records nor deliveries have offsets."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import amqp
+
+from harness.formats.history import GROUP_PREFIX
+from harness.systems.adapter import (
+    Delivery,
+    GroupPromise,
+    Node,
+    Polled,
+    Position,
+    Record,
+    Refused,
+    Roles,
+    http_json,
+)
+from harness.systems.external.rabbitmq_node import DISCOVERY, RabbitMQNode
+
+PAUSE_S = 0.05
+# Answers as a web server who leads the queues.
+ROLES = """\
+listen() ->
+    {ok, [[Host, Port]]} = init:get_argument(probe),
+    {ok, Ip} = inet:parse_address(Host),
+    Options = [{ip, Ip}, {reuseaddr, true}, {active, false}],
+    {ok, Socket} = gen_tcp:listen(list_to_integer(Port), Options),
+    serve(Socket).
+serve(Socket) ->
+    {ok, Asked} = gen_tcp:accept(Socket),
+    _ = gen_tcp:recv(Asked, 0, 1000),
+    _ = gen_tcp:send(Asked, try told() catch _:_ -> "" end),
+    gen_tcp:close(Asked),
+    serve(Socket).
+told() ->
+    Queues = lists:join(",", [queue(Q) || Q <- rabbit_amqqueue:list(<<"/">>)]),
+    ["HTTP/1.0 200 OK\\r\\n\\r\\n{", Queues, "}"].
+queue(Q) ->
+    {Id, _} = amqqueue:get_pid(Q),
+    #{nodes := Nodes} = amqqueue:get_type_state(Q),
+    Leader = case ra_leaderboard:lookup_leader(Id) of {_, Node} -> Node; _ -> none end,
+    Names = lists:join("\\",\\"", [atom_to_list(N) || N <- [Leader | Nodes]]),
+    Name = element(4, amqqueue:get_name(Q)),
+    io_lib:format("\\"~s\\":[\\"~s\\"]", [Name, Names]).
+"""
+
+
+class RabbitMQQueues(RabbitMQNode):
+    summary = "RabbitMQ quorum queues, which a group consumes"
+    words = (
+        "A message that was successfully confirmed back to the publisher using the publisher "
+        "confirms feature should not be lost as long as at least a majority of RabbitMQ nodes "
+        "hosting the quorum queue are not permanently made unavailable."
+    )
+    source, groups = "https://www.rabbitmq.com/docs/quorum-queues", GroupPromise()
+    discovery = DISCOVERY.replace("-> ignore", "-> spawn(fun listen/0), ignore") + ROLES
+
+    def listeners(self, me: Node) -> str:
+        client = f'{{"{me.host}",{me.listens["client"]}}}'
+        return f"tcp_listeners [{client}] -probe {me.host} {me.listens['probe']}"
+
+    def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
+        with _Channel(nodes[0]) as channel:
+            wanted = {"x-queue-type": "quorum", "x-quorum-initial-group-size": copies}
+            channel.do(
+                "queue_declare", partition, durable=True, auto_delete=False, arguments=wanted
+            )
+            have = len(_queues(nodes[0])[partition]) - 1
+            if have < copies:  # It has members on the nodes that were there.
+                channel.do("queue_delete", partition)
+                raise RuntimeError(f"{partition} has {have} members so far")
+
+    def connect(self, client: str, nodes: Sequence[Node]) -> "_Channel":
+        return _Channel(nodes[0])
+
+    def close(self, connection: "_Channel") -> None:  # type: ignore[override]
+        connection.close()
+
+    def send(self, connection: "_Channel", record: Record) -> None:
+        message = amqp.Message(record.payload, delivery_mode=2)
+        timeout_s = record.timeout_s
+        connection.do("basic_publish", message, "", record.partition, confirm_timeout=timeout_s)
+
+    def join(
+        self, connection: "_Channel", group: str, member: str, partitions: Sequence[str]
+    ) -> Any:
+        return connection, tuple(partitions)
+
+    def poll(self, session: Any, limit: int, timeout_s: float) -> Polled:
+        channel, partitions = session
+        found: list[Delivery] = []
+        until = time.monotonic() + timeout_s
+        while not found and time.monotonic() < until:
+            for partition in partitions:
+                for _ in range(limit):
+                    message = channel.do("basic_get", partition)
+                    if message is None:
+                        break
+                    found.append(_delivery(channel, partition, message))
+            time.sleep(0 if found else PAUSE_S)
+        return Polled(found)
+
+    def acknowledge(
+        self, session: Any, deliveries: Sequence[Delivery], how: str, timeout_s: float
+    ) -> bool:
+        channel, _ = session
+        if any(each.token[0] is not channel for each in deliveries):
+            raise Refused("RabbitMQ takes acks on the channel of the delivery only")
+        for _, tag in (each.token for each in deliveries):
+            if how == "ack":
+                channel.do("basic_ack", tag)
+            else:
+                channel.do("basic_reject", tag, requeue=how == "again")
+        return False
+
+    def positions(
+        self, connection: "_Channel", group: str, partitions: Sequence[str], timeout_s: float
+    ) -> Mapping[str, Position]:
+        return {}
+
+    def probe(self, me: Node) -> dict[str, Roles]:
+        led = {
+            name: members for name, (leader, *members) in _queues(me).items() if leader == me.name
+        }
+        found = {name: Roles(replicas=tuple(members)) for name, members in led.items()}
+        return {**found, **{f"{GROUP_PREFIX}{name}": Roles() for name in led}}
+
+
+class _Channel:
+    """A connection with one channel, which one thread at a time may use."""
+
+    def __init__(self, node: Node) -> None:
+        self._turn = threading.Lock()
+        timeouts = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), 3)
+        self._connection = amqp.Connection(node.dial("client"), confirm_publish=True, **timeouts)
+        self._connection.connect()
+        self._channel = self._connection.channel()
+
+    def __enter__(self) -> "_Channel":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def do(self, method: str, *arguments: Any, **more: Any) -> Any:
+        with self._turn:
+            return getattr(self._channel, method)(*arguments, **more)
+
+    def close(self) -> None:
+        """Close the socket at once, so that the server takes back what was not acknowledged."""
+        self._connection.collect()
+
+
+def _queues(node: Node) -> dict[str, list[str]]:
+    """Return the leader of each queue, and then its members, as a node knows them."""
+    told = http_json(node.listen("probe"), "/")
+    return {name: [each.partition("@")[0] for each in nodes] for name, nodes in told.items()}
+
+
+def _delivery(channel: _Channel, partition: str, message: Any) -> Delivery:
+    returned = (message.properties.get("application_headers") or {}).get("x-delivery-count", 0)
+    token = channel, message.delivery_info["delivery_tag"]
+    return Delivery(partition, message.body, times=returned + 1, token=token)
