@@ -75,7 +75,9 @@ def no_progress(group: Group) -> Iterator[Cases | Unknown]:
 def final_reads_stuck(group: Group) -> Iterator[Cases | Unknown]:
     """Find `final-reads-stuck`: a partition that acknowledged sends answered no final read, or
     always without a record and without the end of the log. Unknown if the history has no final
-    read."""
+    read. Nothing is said of a system that only groups read."""
+    if not group.meta.promise.reads:
+        return
     known = evidence(group)
     acknowledged = np.flatnonzero(known.sends.outcome == Outcome.OK)
     phases = group.meta.phases

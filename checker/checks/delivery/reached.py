@@ -94,7 +94,8 @@ def few_deliveries(view: GroupView) -> Iterator[Case]:
     ops = view.ops
     ok = ops.outcome == Outcome.OK
     settling = view.events("ack", "nack", "commit")
-    settled = int(ops.count[settling[ok[settling]]].sum())
+    tried = settling[ops.outcome[settling] != Outcome.FAIL]
+    settled = int(ops.count[tried].sum())
     times = ops.times[view.events("poll")]
     assigned = view.events("assign")
     owners = len(np.unique(ops.member[assigned[ok[assigned]]]))

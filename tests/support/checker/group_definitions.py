@@ -347,8 +347,9 @@ def epochs(ops: Sequence[Whole]) -> Iterator[str]:
 
 def few(lines: Iterable[Op], promise: GroupPromise) -> set[str]:
     """Return whether the members did too little."""
-    ops = [op for op in whole_operations(lines) if op.asked.group and op.outcome == "ok"]
-    settling = [op for op in ops if op.f in ("ack", "nack", "commit")]
+    tried = [op for op in whole_operations(lines) if op.asked.group and op.outcome != "fail"]
+    settling = [op for op in tried if op.f in ("ack", "nack", "commit")]
+    ops = [op for op in tried if op.outcome == "ok"]
     settled = sum(len([*records_of(op)]) + len(op.asked.positions) for op in settling)
     times = [r.times for op in ops if op.f == "poll" for r in records_of(op)]
     owners = {op.member for op in ops if op.f == "assign"}
