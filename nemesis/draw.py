@@ -27,7 +27,7 @@ from nemesis.ready_made import RESTART_MS
 from node.formats.errors import UsageError, unknown_name
 
 _ATTEMPTS: Final = 12
-_AT_GROUPS: Final = {"leader": 0.5, "follower": 0.25, "another-follower": 0.25}
+_AT_GROUPS: Final = {"leader": 0.75, "follower": 0.25, "another-follower": 0.25}
 
 
 def expand(kinds: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
@@ -90,8 +90,8 @@ def draw(
 
 
 def at_groups(faults: Sequence[Fault], seed: str) -> tuple[Fault, ...]:
-    """Return the faults, of which half of those on the leader of a named partition, and a quarter
-    of those on its followers, are on the leader of the group that consumes it."""
+    """Return the faults, of which three quarters of those on the leader of a named partition, and
+    a quarter of those on its followers, are on the leader of the group that consumes it."""
     rng, found = random.Random(seed), []
     for fault in faults:
         on = str(getattr(fault, "on", ""))

@@ -3,51 +3,17 @@ without consuming it, and neither records nor deliveries have offsets."""
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import amqp
 
 from harness.formats.history import GROUP_PREFIX
-from harness.systems.adapter import (
-    Delivery,
-    GroupPromise,
-    Node,
-    Polled,
-    Position,
-    Record,
-    Refused,
-    Roles,
-    http_json,
-)
-from harness.systems.external.rabbitmq_node import DISCOVERY, RabbitMQNode
+from harness.systems.adapter import Delivery, GroupPromise, Node, Polled, Record, Refused, Roles
+from harness.systems.external.rabbitmq_node import TELLS_LEADERS, RabbitMQNode, queues
 
 PAUSE_S = 0.05
-# Answers as a web server who leads the queues.
-ROLES = """\
-listen() ->
-    {ok, [[Host, Port]]} = init:get_argument(probe),
-    {ok, Ip} = inet:parse_address(Host),
-    Options = [{ip, Ip}, {reuseaddr, true}, {active, false}],
-    {ok, Socket} = gen_tcp:listen(list_to_integer(Port), Options),
-    serve(Socket).
-serve(Socket) ->
-    {ok, Asked} = gen_tcp:accept(Socket),
-    _ = gen_tcp:recv(Asked, 0, 1000),
-    _ = gen_tcp:send(Asked, try told() catch _:_ -> "" end),
-    gen_tcp:close(Asked),
-    serve(Socket).
-told() ->
-    Queues = lists:join(",", [queue(Q) || Q <- rabbit_amqqueue:list(<<"/">>)]),
-    ["HTTP/1.0 200 OK\\r\\n\\r\\n{", Queues, "}"].
-queue(Q) ->
-    {Id, _} = amqqueue:get_pid(Q),
-    #{nodes := Nodes} = amqqueue:get_type_state(Q),
-    Leader = case ra_leaderboard:lookup_leader(Id) of {_, Node} -> Node; _ -> none end,
-    Names = lists:join("\\",\\"", [atom_to_list(N) || N <- [Leader | Nodes]]),
-    Name = element(4, amqqueue:get_name(Q)),
-    io_lib:format("\\"~s\\":[\\"~s\\"]", [Name, Names]).
-"""
 
 
 class RabbitMQQueues(RabbitMQNode):
@@ -58,19 +24,19 @@ class RabbitMQQueues(RabbitMQNode):
         "hosting the quorum queue are not permanently made unavailable."
     )
     source, groups = "https://www.rabbitmq.com/docs/quorum-queues", GroupPromise()
-    discovery = DISCOVERY.replace("-> ignore", "-> spawn(fun listen/0), ignore") + ROLES
+    discovery = TELLS_LEADERS
 
     def listeners(self, me: Node) -> str:
         client = f'{{"{me.host}",{me.listens["client"]}}}'
         return f"tcp_listeners [{client}] -probe {me.host} {me.listens['probe']}"
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
-        with _Channel(nodes[0]) as channel:
+        with closing(_Channel(nodes[0])) as channel:
             wanted = {"x-queue-type": "quorum", "x-quorum-initial-group-size": copies}
             channel.do(
                 "queue_declare", partition, durable=True, auto_delete=False, arguments=wanted
             )
-            have = len(_queues(nodes[0])[partition]) - 1
+            have = len(queues(nodes[0])[partition]) - 1
             if have < copies:  # It has members on the nodes that were there.
                 channel.do("queue_delete", partition)
                 raise RuntimeError(f"{partition} has {have} members so far")
@@ -118,14 +84,9 @@ class RabbitMQQueues(RabbitMQNode):
                 channel.do("basic_reject", tag, requeue=how == "again")
         return False
 
-    def positions(
-        self, connection: "_Channel", group: str, partitions: Sequence[str], timeout_s: float
-    ) -> Mapping[str, Position]:
-        return {}
-
     def probe(self, me: Node) -> dict[str, Roles]:
         led = {
-            name: members for name, (leader, *members) in _queues(me).items() if leader == me.name
+            name: members for name, (leader, *members) in queues(me).items() if leader == me.name
         }
         found = {name: Roles(replicas=tuple(members)) for name, members in led.items()}
         return {**found, **{f"{GROUP_PREFIX}{name}": Roles() for name in led}}
@@ -141,12 +102,6 @@ class _Channel:
         self._connection.connect()
         self._channel = self._connection.channel()
 
-    def __enter__(self) -> "_Channel":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def do(self, method: str, *arguments: Any, **more: Any) -> Any:
         with self._turn:
             return getattr(self._channel, method)(*arguments, **more)
@@ -154,12 +109,6 @@ class _Channel:
     def close(self) -> None:
         """Close the socket at once, so that the server takes back what was not acknowledged."""
         self._connection.collect()
-
-
-def _queues(node: Node) -> dict[str, list[str]]:
-    """Return the leader of each queue, and then its members, as a node knows them."""
-    told = http_json(node.listen("probe"), "/")
-    return {name: [each.partition("@")[0] for each in nodes] for name, nodes in told.items()}
 
 
 def _delivery(channel: _Channel, partition: str, message: Any) -> Delivery:

@@ -248,13 +248,13 @@ def test_faults_must_be_a_list(faults: object) -> None:
         parse(msgspec.json.encode({"floodmark_schedule": 1, "faults": faults}))
 
 
-def test_half_of_the_faults_on_a_leader_may_be_on_that_of_a_group() -> None:
+def test_most_of_the_faults_on_a_leader_are_on_that_of_its_group() -> None:
     faults = tuple(Kill(on="leader:log-0", at_ms=at) for at in range(100))
     moved = at_groups((*faults, Kill(on="n1", at_ms=0)), "seed")
     assert moved == at_groups((*faults, Kill(on="n1", at_ms=0)), "seed")
     assert Counter(f.on for f in moved if isinstance(f, Kill))["n1"] == 1
     on_group = [f for f in moved if isinstance(f, Kill) and f.on == "leader:group:log-0"]
-    assert 30 < len(on_group) < 70
+    assert 60 < len(on_group) < 90
     check(Schedule(faults=moved[:20]), source="of groups")
     nowhere = tuple(Kill(on="leader", at_ms=at) for at in range(20))
     assert at_groups(nowhere, "seed") == nowhere, "the leader of some partition is of no group"

@@ -24,7 +24,7 @@ from nemesis.faults.link_fault import LinkFault
 from nemesis.formats.schedule import Cluster, Fault, Workload
 from nemesis.ready_made import RESTART_MS
 
-STORMS_VERSION: Final = 26
+STORMS_VERSION: Final = 27
 """The version of these families; under another one a seed draws another storm."""
 Disks = Literal["none", "one", "any"]
 """The number of nodes that may lose unsynced writes in a storm that a system must survive."""
@@ -47,7 +47,8 @@ _SWARMS: Final = ((1, 0.35), (2, 0.40), (99, 0.25))
 class StormParts:
     """The parts from which the storms of one system are made. `kinds` are the kinds of faults that
     the system and its links can take. `failover_ms` is the time from the death of a leader to the
-    first acknowledgement of the next one, `restart_ms` the time until a new process takes part."""
+    first acknowledgement of the next one, `restart_ms` the time until a new process takes part.
+    `members`: a group consumes."""
 
     cluster: Cluster
     workload: Workload
@@ -55,6 +56,7 @@ class StormParts:
     disks: Disks
     failover_ms: int
     restart_ms: int = RESTART_MS
+    members: bool = False
 
 
 class StormDice:
@@ -222,9 +224,10 @@ def failures_in_a_row(dice: StormDice) -> list[Fault]:
 
 def leader_cut_off(dice: StormDice) -> list[Fault]:
     """Draw a storm in which the leader is cut off from the others for longer than a failover, with
-    or without its clients; sometimes a node fails around the time of the heal."""
+    or without its clients; sometimes a node fails around the time of the heal. The leader of a
+    group may also be back when the next one has hardly begun: it goes on delivering meanwhile."""
     at = dice.between(1000, 2500)
-    lasts = dice.failovers(1.1, 1.7)
+    lasts = dice.failovers(0.7 if dice.parts.members else 1.1, 1.7)
     kind = next((KINDS[kind] for kind in ("isolate", "cut") if kind in dice.parts.kinds), None)
     if kind is None:
         return dice.fails(LEADER, at, lasts)
@@ -293,6 +296,8 @@ _POWER_LOST_BY_DISKS: Final = {"any": 2.0, "one": 1.0, "none": 0.4}
 """Factors of the weight of lost power: without power cuts it is little more than kills."""
 _STALE_BY_DISKS: Final = {"any": 1.0, "one": 2.0, "none": 1.0}
 """Factors of the weight of stale followers: what one disk loses, they must not have."""
+_CUT_OFF_WITH_MEMBERS: Final = 5.0
+"""The factor of the weight of a leader that is cut off, for groups: their leader delivers alone."""
 
 
 def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fault, ...]]:
@@ -303,6 +308,7 @@ def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fa
     weights = {name: weight for name, (_, weight) in FAMILIES.items()}
     weights["power-lost"] *= _POWER_LOST_BY_DISKS[disks]
     weights["stale-takes-over"] *= _STALE_BY_DISKS[disks]
+    weights["leader-cut-off"] *= _CUT_OFF_WITH_MEMBERS if parts.members else 1
     weights["disk-damaged"] *= bool(storm.damages)
     name = storm.dice.weighted(tuple(weights.items()))
     family, _ = FAMILIES[name]

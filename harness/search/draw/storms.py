@@ -79,6 +79,7 @@ class StormGenerator:
             disks=self._disks,
             failover_ms=system.limits(cluster).session_ms,
             restart_ms=system.restart_ms,
+            members=system.has_members,
         )
         dice = Dice(cluster, workload, rng, self._links or HUB, maps=system.simulated)
         rested = self._staying(Schedule(cluster=cluster, workload=workload), number)

@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Sequence
 
-from harness.systems.adapter import Adapter, Node, Setting
+from harness.systems.adapter import Adapter, Node, Setting, http_json
 from node.formats.errors import UsageError
 
 # Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy. A
@@ -15,6 +15,34 @@ register_node(_, _) -> {ok, 1}.
 register_node(_, _, _) -> {ok, 1}.
 port_please([$n, N | _], _) -> {port, list_to_integer(os:getenv([$n, N])), 5}.
 """
+# Also answers as a web server who leads the queues.
+TELLS_LEADERS = (
+    DISCOVERY.replace("-> ignore", "-> spawn(fun listen/0), ignore")
+    + """\
+listen() ->
+    {ok, [[Host, Port]]} = init:get_argument(probe),
+    {ok, Ip} = inet:parse_address(Host),
+    Options = [{ip, Ip}, {reuseaddr, true}, {active, false}],
+    {ok, Socket} = gen_tcp:listen(list_to_integer(Port), Options),
+    serve(Socket).
+serve(Socket) ->
+    {ok, Asked} = gen_tcp:accept(Socket),
+    _ = gen_tcp:recv(Asked, 0, 1000),
+    _ = gen_tcp:send(Asked, try told() catch _:_ -> "" end),
+    gen_tcp:close(Asked),
+    serve(Socket).
+told() ->
+    Queues = lists:join(",", [queue(Q) || Q <- rabbit_amqqueue:list(<<"/">>)]),
+    ["HTTP/1.0 200 OK\\r\\n\\r\\n{", Queues, "}"].
+queue(Q) ->
+    {Id, _} = amqqueue:get_pid(Q),
+    #{nodes := Nodes} = amqqueue:get_type_state(Q),
+    Leader = case ra_leaderboard:lookup_leader(Id) of {_, Node} -> Node; _ -> none end,
+    Names = lists:join("\\",\\"", [atom_to_list(N) || N <- [Leader | Nodes]]),
+    Name = element(4, amqqueue:get_name(Q)),
+    io_lib:format("\\"~s\\":[\\"~s\\"]", [Name, Names]).
+"""
+)
 # Paths are relative to a node's folder.
 _VARIABLES = """HOME=. RABBITMQ_MNESIA_BASE=. RABBITMQ_LOG_BASE=. RABBITMQ_LOGS=- RABBITMQ_LOG=error
 RABBITMQ_ALLOW_INPUT=true RABBITMQ_USE_LONGNAME=true RABBITMQ_CONF_ENV_FILE=none
@@ -60,3 +88,9 @@ class RabbitMQNode(Adapter):
         for folder in self.home.glob("lib/rabbitmq_server-*"):
             return folder.name.partition("-")[2]
         raise UsageError(f"{self.home} has no lib/rabbitmq_server: {self.needs}")
+
+
+def queues(node: Node) -> dict[str, list[str]]:
+    """Return the leader of each queue, and then its members, as a node knows them."""
+    told = http_json(node.listen("probe"), "/")
+    return {name: [each.partition("@")[0] for each in nodes] for name, nodes in told.items()}

@@ -11,7 +11,7 @@ from nemesis.faults import KINDS
 
 REQUIRED: Final = ("command", "create", "connect", "send", "read")
 OF_GROUPS: Final = ("join", "poll", "acknowledge", "commit", "positions")
-_NEEDED: Final = (("join",), ("poll",), ("acknowledge", "commit"), ("positions",))
+_NEEDED: Final = (("join",), ("poll",), ("acknowledge", "commit"))
 _METHODS: Final = (*REQUIRED, "close", "probe", "dump", "promise", "version")
 _PLAIN: Final = ("command", "dump", "promise", "version")
 
@@ -24,7 +24,8 @@ def mistakes(adapter: type[Adapter]) -> Iterator[str]:
             yield f"{name} is not written"
     for name in (*_METHODS, *(OF_GROUPS if has_groups else ())):
         yield from _wrong_method(adapter, name)
-    for needed in _NEEDED if has_groups else ():
+    stated = (("positions",),) if adapter.writes("commit") else ()
+    for needed in (*_NEEDED, *stated) if has_groups else ():
         if not adapter.writes(*needed):
             yield f"{' or '.join(needed)} is not written, and a group of consumers needs it"
     yield from _wrong_settings(adapter)
