@@ -115,15 +115,6 @@ BUDGETS: Final = (
 """The kinds of actions that the bounds count, in the order in which they are tried."""
 
 
-class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of an exploration: processor time in seconds and resident memory in MiB; 0: no
-    limit. After the first violation, up to `more` others of the same round are collected."""
-
-    seconds: float = 0.0
-    memory_mb: int = 6000
-    more: int = 6
-
-
 class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to explore. `breaks`: the property that must be violated, "" for any."""
 

@@ -19,12 +19,13 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import psutil
 
-from harness.explore.bounds import Bounds, ExplorationLimits
+from harness.explore.bounds import Bounds
 from harness.explore.model import STEP, Edge, Model, State
 from harness.explore.waits import Action
 from harness.sim.invariant_checker import Violation
@@ -170,13 +171,17 @@ class Explorer:
 
     def run(
         self,
-        limits: ExplorationLimits,
+        seconds: float = 0.0,
+        memory_mb: int = 0,
         *,
+        more: int = 6,
         stop: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda line: None,
     ) -> Exploration:
-        """Explore until all states are known, a violation is found, a limit is reached, or `stop`
-        returns True. The last argument is called with a line on the progress after each round."""
+        """Explore until all states are known, a violation is found, processor time or resident
+        memory reach a limit (0: no limit), or `stop` returns True. After the first violation, up to
+        `more` others of the same round are collected. The last argument is called with a line on
+        the progress after each round."""
         self._began_s, wall_s = time.process_time(), time.monotonic()
         first = self.model.boot()
         self._known.add(self.model.key(first), first, 0, before=-1, action=STEP, costs=False)
@@ -186,9 +191,11 @@ class Explorer:
         # vain.
         with no_collections():
             while outcome is None:
-                outcome, states = self._round(states, limits, stop)
+                outcome, states = self._round(
+                    states, partial(self._limit, seconds, memory_mb, stop)
+                )
                 tell(self._status())
-            memory_mb = self._memory_mb()
+            resident_mb = self._memory_mb()
         return Exploration(
             bounds=self.bounds,
             outcome=outcome,
@@ -200,15 +207,15 @@ class Explorer:
             depth=self._deepest,
             cpu_s=self._spent_s(),
             wall_s=time.monotonic() - wall_s,
-            memory_mb=memory_mb,
+            memory_mb=resident_mb,
             digest=self._digest.hex(),
-            counterexamples=tuple(self._counterexamples(limits.more)),
+            counterexamples=tuple(self._counterexamples(more)),
         )
 
     # -- rounds
 
     def _round(
-        self, now: list[_Numbered], limits: ExplorationLimits, stop: Callable[[], bool]
+        self, now: list[_Numbered], limit: Callable[[], Outcome | None]
     ) -> tuple[Outcome | None, list[_Numbered]]:
         """Follow the states of a round to its end. Return the outcome, or the next states."""
         depth = 0
@@ -221,7 +228,7 @@ class Explorer:
             for before, state in now[:SLICE]:
                 self._add(before, self.model.edges(state), deeper, next_round)
             now = now[SLICE:]
-            if (late := self._limit(limits, stop)) is not None:
+            if (late := limit()) is not None:
                 return late, []
         self._bad = self._bad or self._bad_next
         if self._bad:
@@ -237,12 +244,12 @@ class Explorer:
         self._rounds += 1
         return None, now
 
-    def _limit(self, limits: ExplorationLimits, stop: Callable[[], bool]) -> Outcome | None:
+    def _limit(self, seconds: float, memory_mb: int, stop: Callable[[], bool]) -> Outcome | None:
         if stop():
             return "stopped"
-        if limits.seconds and self._spent_s() >= limits.seconds:
+        if seconds and self._spent_s() >= seconds:
             return "time"
-        if limits.memory_mb and self._memory_mb() >= limits.memory_mb:
+        if memory_mb and self._memory_mb() >= memory_mb:
             return "memory"
         return None
 

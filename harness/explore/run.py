@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.explore.bounds import Bounds, ExplorationLimits, ExploreRequest
+from harness.explore.bounds import Bounds, ExploreRequest
 from harness.explore.explorer import Counterexample, Exploration, Explorer
 from harness.explore.model import Model
 from harness.explore.to_run import files_of
@@ -60,8 +60,7 @@ def explore(
     if request.replay is not None:
         return _repeated(request.replay)
     explorer = Explorer(request.bounds)
-    limits = ExplorationLimits(seconds=request.budget_s, memory_mb=request.memory)
-    result = explorer.run(limits, stop=stop, tell=tell)
+    result = explorer.run(request.budget_s, request.memory, stop=stop, tell=tell)
     if not result.counterexamples:
         return Explored(result=result)
     # Those of one length differ in what they break.

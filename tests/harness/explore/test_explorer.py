@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.explore.bounds import Bounds, ExplorationLimits, ExploreRequest
+from harness.explore.bounds import Bounds, ExploreRequest
 from harness.explore.explorer import Exploration, Explorer
 from harness.explore.invariants import Invariants, Memory
 from harness.explore.local_steps import TOLD
@@ -20,7 +20,7 @@ from node.formats.errors import UsageError
 
 
 def explored(bounds: Bounds, **options: bool) -> Exploration:
-    return Explorer(bounds, **options).run(ExplorationLimits())
+    return Explorer(bounds, **options).run()
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "kip-279", "quorum"])
@@ -36,27 +36,27 @@ def test_a_correct_protocol_has_no_counterexample_within_small_bounds(protocol: 
 def test_merged_nodes_step_alike() -> None:
     """Fields that decide nothing have one value: with their own values nodes do the same."""
     explorer = Explorer(Bounds(kills=1), check=True)
-    assert explorer.run(ExplorationLimits()).outcome == "none"
+    assert explorer.run().outcome == "none"
     differs = list(explorer.model.local.repeated())
     assert len(differs) > 100
     assert not any(differs)
 
 
 def test_an_exploration_can_be_stopped() -> None:
-    looks, limits = iter(range(1000)), ExplorationLimits()
-    assert Explorer(Bounds(kills=1)).run(limits, stop=lambda: next(looks) >= 3).outcome == "stopped"
+    looks = iter(range(1000))
+    assert Explorer(Bounds(kills=1)).run(stop=lambda: next(looks) >= 3).outcome == "stopped"
 
 
 def test_an_exploration_ends_at_its_memory_bound() -> None:
-    result = Explorer(Bounds(kills=1)).run(ExplorationLimits(memory_mb=1))
+    result = Explorer(Bounds(kills=1)).run(memory_mb=1)
     assert result.outcome == "memory"
 
 
 def test_memory_that_was_needed_before_does_not_end_an_exploration() -> None:
     resident_mb = psutil.Process().memory_info().rss >> 20
     assert len(b"x" * (512 << 20)) == 512 << 20
-    limits = ExplorationLimits(memory_mb=resident_mb + 256)
-    assert Explorer(Bounds(records=0)).run(limits).outcome == "none"
+    found = Explorer(Bounds(records=0)).run(memory_mb=resident_mb + 256)
+    assert found.outcome == "none"
 
 
 def test_compiled_code_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_first_violation_is_the_one_with_the_fewest_actions(
     counted: int,
     actions: tuple[Action, ...],
 ) -> None:
-    result = graph(monkeypatch, edges).run(ExplorationLimits())
+    result = graph(monkeypatch, edges).run()
     assert (result.outcome, result.states) == ("violation", states)
     found = [(each.counted, each.actions) for each in result.counterexamples]
     assert found == [(counted, actions)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.explore.bounds import Bounds, ExplorationLimits
+from harness.explore.bounds import Bounds
 from harness.explore.explorer import Explorer, KnownStates
 from harness.explore.invariants import Memory
 from harness.explore.model import STEP, Model, State
@@ -46,7 +46,7 @@ def found(bounds: Bounds, *, reduced: bool) -> tuple[set[Any], set[Any]]:
         return state, violation
 
     made.model._after = passed  # type: ignore[method-assign]
-    result = made.run(ExplorationLimits(more=1000))
+    result = made.run(more=1000)
     return states, {(c.counted, c.invariant, c.sentence) for c in result.counterexamples}
 
 
