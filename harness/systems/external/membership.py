@@ -246,6 +246,7 @@ class MemberChanges:
             self._actors.end_node(name, kill=True)
         for partition in self._view.partitions():
             if name in self._view.replicas(partition):
+                self._moved.add(partition)
                 yield from self._ask_change(want, partition, min(self._copies, len(want)))
         yield from self._ask_change(want, "", 0)
         yield from self._until(lambda: self._confirmed(want, gone=(name,)))

@@ -49,7 +49,7 @@ class Rig:
             ) -> None:
                 if rig.errors:
                     raise rig.errors.pop(0)
-                if rig.refusing:
+                if rig.refusing and not partition:
                     raise Refused(rig.refusing)
                 names = [node.identity for node in want]
                 if partition:
@@ -181,6 +181,16 @@ def test_a_partition_that_lost_a_replica_to_a_leave_gets_it_back_with_the_next_j
     assert rig.do("replace", "n2", by="n2") == "installed"
     assert set(rig.view.replicas("log-0")) == {"n1", "n2", "n3"}
     assert rig.do("leave", "n3") == "installed"
+    assert set(rig.view.replicas("log-0")) == {"n1", "n2"}
+    rig.heal()
+    assert set(rig.view.replicas("log-0")) == {"n1", "n2", "n3"}
+
+
+def test_replicas_that_a_refused_leave_took_come_back_at_the_final_heal() -> None:
+    rig = Rig()
+    rig.place("log-0", ["n1", "n2", "n3"])
+    rig.refusing = "not now"
+    assert rig.do("leave", "n3") == "refused"
     assert set(rig.view.replicas("log-0")) == {"n1", "n2"}
     rig.heal()
     assert set(rig.view.replicas("log-0")) == {"n1", "n2", "n3"}
