@@ -152,6 +152,8 @@ class MemberChanges:
             self._stuck = ""
         if self._in_doubt:
             yield from self._in_time(self._adopt(), "the members after an unseen change")
+        for name in [name for name in self._actors.running() if name not in self.members]:
+            self._actors.end_node(name, kill=False)
         for name in [name for name in self._first if name not in self.members]:
             yield from self._in_time(self._join(name), f"{name} joining again")
         for name in [name for name in self.members if name not in self._first]:
