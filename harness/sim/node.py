@@ -199,6 +199,11 @@ class SimNode:
 
     # -- turns
 
+    def take_turns_with(self, core: Broker) -> None:
+        """Let this core, watched if anybody watches, take the turns from here on."""
+        self.core = core
+        self._stepped = core if self.watch is None else self.watch(core)
+
     def _boot(self, incarnation: int) -> None:
         if not self.up or incarnation != self.incarnation or self.core is not None:
             return
@@ -210,11 +215,11 @@ class SimNode:
         config = self._make_config(self.name, incarnation)
         self.disk.retries = "retry-fsync" in config.bugs
         try:
-            self.core = Broker(config, self.disk, jitter, self._clock.read(self._queue.now_us))
+            core = Broker(config, self.disk, jitter, self._clock.read(self._queue.now_us))
         except FloodmarkError as error:
             self._broken(error)
             return
-        self._stepped = self.core if self.watch is None else self.watch(self.core)
+        self.take_turns_with(core)
         self._turn([], first=True)
 
     def _arrive(self, envelope: Envelope) -> None:

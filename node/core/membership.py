@@ -124,11 +124,12 @@ class Membership:
 
     def on_heartbeat(self, ctx: Context, response: HeartbeatResponse) -> None:
         """Handle the controller's answer to a heartbeat: whether this broker is fenced, and whether
-        it may stop."""
+        it may stop, if it was asked to."""
         if not response.error:
             if response.broker_epoch == ctx.broker_epoch:
                 self.fenced = response.fenced
-                self.may_stop = self.may_stop or response.should_shutdown
+                leaving = self._stop_by_us < NEVER
+                self.may_stop = self.may_stop or (leaving and response.should_shutdown)
         else:
             self._redirect(response.error, response.leader)
 

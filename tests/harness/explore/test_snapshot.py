@@ -56,8 +56,9 @@ def test_a_storm_over_restored_nodes_is_the_same_storm(
     def take(sim: SimNode, events: list[Event], first: bool) -> Turn:
         node = sim.core
         if node is not None and node._begun and dice.randrange(EVERY) == 0:
-            sim.core = restore(snapshot(node), node.ctx.storage, node.ctx.jitter)
-            restored.append(canonical(sim.core) == canonical(node))
+            other = restore(snapshot(node), node.ctx.storage, node.ctx.jitter)
+            sim.take_turns_with(other)
+            restored.append(canonical(other) == canonical(node))
         return plain_take(sim, events, first)
 
     monkeypatch.setattr(SimNode, "_take", take)
@@ -90,12 +91,13 @@ def later(sim: SimNode, other: Broker, events: list[Event], first: bool) -> Any:
     """Return a turn of this node hours later, if it differs for another node."""
     assert isinstance(other.ctx.jitter, random.Random)
     node, deadline_us, drawn = sim.core, sim._deadline_us, other.ctx.jitter.getstate()
-    sim.core = other
+    sim.take_turns_with(other)
     sim._queue.now_us += HOURS_US
     sim._deadline_us += HOURS_US
     found = result_of(plain_take(sim, events, first), other)
     sim._queue.now_us -= HOURS_US
-    sim.core, sim._deadline_us = node, deadline_us
+    sim.take_turns_with(node)
+    sim._deadline_us = deadline_us
     other.ctx.jitter.setstate(drawn)
     return found
 
