@@ -68,6 +68,8 @@ class RabbitMQQueues(RabbitMQNode):
                     if message is None:
                         break
                     found.append(_delivery(channel, partition, message))
+                    if time.monotonic() > until:
+                        return Polled(found)
             time.sleep(0 if found else PAUSE_S)
         return Polled(found)
 
