@@ -59,8 +59,9 @@ class GroupRows:
             where = (op.op, seq, partition, *common[:2], op.f, outcome, op.group, op.member)
             return (*where, epoch, *common[3:], since_us, final, requeue, int(shape), *what)
 
-        runs = [run for given in said.deliveries for run in given.records]
-        settles = op.f in SETTLING and outcome == "ok"
+        named = said.deliveries or (asked.deliveries if op.f != "poll" else ())
+        runs = [run for given in named for run in given.records]
+        settles = op.f in SETTLING and outcome != "fail"
         handled = sum(run.count for run in runs) + len(said.positions or asked.positions)
         times = max((run.times for run in runs), default=0)
         count = len(partitions) if op.f in MEMBERSHIP else handled
@@ -81,7 +82,7 @@ class GroupRows:
             self._steady[op.group] = []
         elif op.f == "poll" and outcome == "ok" and not final:
             self._keep(self._steady.setdefault(op.group, []), own)
-        for given in said.deliveries or (asked.deliveries if op.f != "poll" else ()):
+        for given in named:
             for run in given.records:
                 seq += 1
                 what = (run.value, run.count, run.offset, run.id, run.times, -1)
