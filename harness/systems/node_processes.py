@@ -182,12 +182,6 @@ class NodeProcesses(Generic[Running]):
             sent = self._running[node].signal(signal.SIGKILL)
             self._bury(node, "kill" if sent else "itself")
 
-    def kill_all(self) -> None:
-        """Kill all processes; their ends count as requested."""
-        sent = {node: each.signal(signal.SIGKILL) for node, each in self._running.items()}
-        for node in list(self._running):
-            self._bury(node, "kill" if sent[node] else "itself")
-
     def pause(self, node: str) -> None:
         """Stop the node's process with SIGSTOP."""
         if node in self._running:
@@ -220,7 +214,10 @@ class NodeProcesses(Generic[Running]):
         self._bury(node, "hung" if code is None else "stop")
 
     def close(self) -> None:
-        self.kill_all()
+        """Kill all processes; their ends count as requested."""
+        sent = {node: each.signal(signal.SIGKILL) for node, each in self._running.items()}
+        for node in list(self._running):
+            self._bury(node, "kill" if sent[node] else "itself")
 
     def notice_end(self, node: str) -> None:
         """Notice that the node's process has ended by itself, most likely because of a fault."""

@@ -139,20 +139,19 @@ def load_object(place: str) -> Any:
         raise UsageError(f"system '{place}' must be written package.module:Name or file.py:Name")
     found = None
     try:
-        found = _from_file(Path(module)) if module.endswith(".py") else _module(module)
+        load = _from_file if module.endswith(".py") else importlib.import_module
+        found = load(module)
         return getattr(found, name) if name else _only_adapter(module, found)
     except FloodmarkError:
         raise
-    except AttributeError as error:
-        if error.obj is not found or error.name != name:
-            raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}") from None
-        raise UsageError(f"system '{place}' cannot be loaded: {module} has no {name}") from None
-    except ModuleNotFoundError as error:
-        extra = f".[{module.rpartition('.')[2]}]"
-        brings = f": pip install '{extra}' in a clone of floodmark" if _is_ours(module) else ""
-        raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}{brings}") from None
     except Exception as error:
-        raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}") from None
+        why = in_words(error)
+        if isinstance(error, AttributeError) and error.obj is found and error.name == name:
+            why = f"{module} has no {name}"
+        # Those that come with floodmark have extras with the names of their modules.
+        if isinstance(error, ModuleNotFoundError) and module.startswith("harness.systems."):
+            why += f": pip install '.[{module.rpartition('.')[2]}]' in a clone of floodmark"
+        raise UsageError(f"system '{place}' cannot be loaded: {why}") from None
 
 
 def _only_adapter(place: str, module: Any) -> Any:
@@ -171,18 +170,9 @@ def _only_adapter(place: str, module: Any) -> Any:
     return found[0]
 
 
-def _is_ours(module: str) -> bool:
-    """Return whether the module comes with floodmark, whose extras have the names of modules."""
-    return module.startswith("harness.systems.")
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(name)
-
-
-def _from_file(path: Path) -> Any:
+def _from_file(place: str) -> Any:
     """Return a file as a module; others in its folder can be imported by it."""
-    path = path.absolute()
+    path = Path(place).absolute()
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file")
     name = f"floodmark_system_{path.stem}"
