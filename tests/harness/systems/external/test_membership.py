@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.formats.run_info import MemberRecord
 from harness.runs.clock import now_us
 from harness.systems.adapter import Adapter, Members, Node, Refused
 from harness.systems.external.membership import MemberChanges
@@ -122,6 +123,11 @@ class Rig:
         for _ in self.changes.heal():
             pass
 
+    def record(self) -> MemberRecord:
+        found = self.changes.record()
+        assert found is not None
+        return found
+
 
 def test_a_spare_joins_with_an_empty_disk_and_leaves_again_at_the_final_heal() -> None:
     rig = Rig()
@@ -163,8 +169,7 @@ def test_the_final_heal_undoes_an_unseen_change_that_comes_later_or_never(
     rig.listed = {*listed.split()}
     rig.heal()
     rig.changes.note_listed()
-    record = rig.changes.record()
-    assert record is not None
+    record = rig.record()
     assert not record.stuck
     assert set(record.final) == {"n1", "n2", "n3"}
     assert set(record.identities.values()) == rig.listed
@@ -222,9 +227,7 @@ def test_a_refusal_proves_nothing_of_an_earlier_attempt() -> None:
     assert rig.do("leave", "n3") == "refused"
     rig.listed = {"n1", "n2"}
     rig.heal()
-    record = rig.changes.record()
-    assert record is not None
-    assert not record.stuck
+    assert not rig.record().stuck
     assert rig.listed == {"n1", "n2", "n3-1"}
 
 
@@ -261,8 +264,7 @@ def test_what_the_final_heal_cannot_restore_is_stuck() -> None:
     rig.do("leave", "n3")
     rig.deaf = {"n1", "n2"}
     rig.heal()
-    record = rig.changes.record()
-    assert record is not None
+    record = rig.record()
     assert record.stuck.startswith("n3 joining again took more than 600 ms")
     rig.changes.note_listed()
     assert not record.said
@@ -274,8 +276,7 @@ def test_the_lists_of_the_members_are_those_of_the_end() -> None:
     rig.heal()
     rig.listed.add("n4")
     rig.changes.note_listed()
-    record = rig.changes.record()
-    assert record is not None
+    record = rig.record()
     assert record.final == ("n1", "n2", "n3")
     assert record.said == {name: ["n1", "n2", "n3", "n4"] for name in ("n1", "n2", "n3")}
 
@@ -286,9 +287,7 @@ def test_a_system_whose_nodes_tell_nothing_of_members_is_not_waited_for() -> Non
     type(rig.adapter).members = Adapter.members
     assert rig.do("operate", "n2", action="promote") == "installed"
     rig.heal()
-    record = rig.changes.record()
-    assert record is not None
-    assert not record.stuck
+    assert not rig.record().stuck
 
 
 def test_an_action_of_an_operator() -> None:
