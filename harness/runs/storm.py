@@ -5,9 +5,7 @@ There are no fixed sleeps: a phase ends when its condition is met, or at its tim
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from harness.formats.run_info import RunInfo
 from harness.runs.clock import Pace, RealPace
@@ -29,7 +27,7 @@ MEMBERS_S: Final = 600.0
 _PASSING: Final = ("node-ended", "suspended")
 
 
-class ProgressState(msgspec.Struct, kw_only=True):
+class ProgressState(NamedTuple):
     """The state of a run at one moment: operations so far, leaders by partition, active faults."""
 
     acked: int = 0
