@@ -94,7 +94,8 @@ def _counts(s: BrokerStep, r: Replica, b: Before) -> bool:
     if (m.offset, m.last_epoch) != (b.leo, last) and not late:
         return False
     epoch = split_fetch_body(s.body)[0]
-    return not p.fences_by_epoch or (m.request_epoch == b.epoch and (m.error or epoch == b.epoch))
+    current = m.request_epoch == b.epoch and (epoch == b.epoch or bool(m.error))
+    return current or not p.fences_by_epoch
 
 
 def on_fetch_response(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:

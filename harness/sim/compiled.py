@@ -26,6 +26,8 @@ SOURCES: Final = ("node", "nemesis", "harness", "checker")
 """Packages whose sources are hashed into the key."""
 HOT: Final = (
     "node/core/*.py",
+    "node/core/groups/coordinator.py",
+    "node/core/groups/decide.py",
     "node/formats/trace.py",
     "node/formats/wire.py",
     "nemesis/injector.py",
@@ -41,16 +43,20 @@ HOT: Final = (
     "harness/clients/session.py",
     "harness/clients/workload.py",
     "harness/runs/storm.py",
+    "harness/sim/before.py",
     "harness/sim/clients.py",
     "harness/sim/cluster.py",
     "harness/sim/disk.py",
     "harness/sim/event_queue.py",
+    "harness/sim/group_invariant.py",
     "harness/sim/invariant_checker.py",
     "harness/sim/majority_invariant.py",
     "harness/sim/network.py",
     "harness/sim/node.py",
     "harness/sim/producer_invariant.py",
     "harness/sim/state_invariant.py",
+    "harness/sim/step_invariant.py",
+    "harness/sim/*_rules.py",
     "harness/systems/floodmark/replica_logs.py",
 )
 """The modules to compile. None defines a msgspec struct: mypyc drops the parameters of its field

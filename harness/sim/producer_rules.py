@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from harness.sim.step import Before, BrokerStep, replica_of
+from harness.sim.before import replica_of
+from harness.sim.step import Before, BrokerStep
 from node.core import batch as batches
 from node.core.batch import BatchView
 from node.core.protocol import BelowMinIsr, Commit

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from checker.formats.verdict import Witness
+from harness.sim.before import replica_of
 from harness.sim.disk import SimDisk
 from harness.sim.invariant_checker import InvariantChecker
 from node.core.batch import HEADER
@@ -62,7 +63,7 @@ class StateInvariant:
                 seen.setdefault(partition, set()).add(event["event"])
                 self._event(node, broker, event)
         for partition, kinds in seen.items():
-            r, quorum = _replica(broker, partition), broker.quorums.get(partition)
+            r, quorum = replica_of(broker, partition), broker.quorums.get(partition)
             if quorum is not None and node in quorum.voters:
                 self._voter(node, quorum)
             if r is None or r.log.damage is not None:
@@ -79,7 +80,7 @@ class StateInvariant:
 
     def _event(self, node: str, broker: Broker, event: TraceEvent) -> None:
         partition = event["partition"]
-        r = _replica(broker, partition)
+        r = replica_of(broker, partition)
         if r is None:
             return
         quorum = broker.quorums.get(partition)
@@ -133,7 +134,7 @@ class StateInvariant:
         or does not know a follower's process yet, nothing follows."""
         for name, peer in r.peers.items():
             other = self._broker(name)
-            theirs = None if other is None else _replica(other, r.partition)
+            theirs = None if other is None else replica_of(other, r.partition)
             if other is None or theirs is None or theirs.log.damage is not None:
                 continue
             if theirs.leader_epoch > r.leader_epoch or name not in r.replicas:
@@ -233,10 +234,6 @@ class StateInvariant:
     def _violated(self, invariant: str, node: str, r: Replica, sentence: str) -> None:
         witness = Witness(what="log end", node=node, offset=r.leo, epoch=r.log.last_epoch)
         self._checker.violated(invariant, r.partition, sentence, [witness])
-
-
-def _replica(broker: Broker, partition: str) -> Replica | None:
-    return broker.quorum.r if partition == METADATA_PARTITION else broker.replicas.get(partition)
 
 
 def _has(log: Log, end: tuple[int, str]) -> bool:

@@ -11,11 +11,12 @@ from typing import Final
 
 from checker.formats.verdict import Witness
 from harness.sim import adoption_rules, answer_rules
+from harness.sim.before import before, replica_of
 from harness.sim.invariant_checker import InvariantChecker
 from harness.sim.metadata_rules import MetadataRules
 from harness.sim.producer_rules import ProduceRules
 from harness.sim.progress_rules import ProgressRules
-from harness.sim.step import Before, BrokerStep, before, replica_of
+from harness.sim.step import Before, BrokerStep
 from node.core.api import Deliver, Effects, Event, Tick
 from node.core.broker import Broker
 from node.core.replica import Replica

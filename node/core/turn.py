@@ -19,7 +19,6 @@ counts itself only for what its disk has."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
@@ -45,18 +44,27 @@ _EARLY: Final = (_TRACE, TurnStep.SEND_EARLY, _COMMIT, _SEND)
 _TICK: Final = Tick()
 
 
-@dataclass(slots=True)
+# Not a dataclass: of a compiled one `__init__` is not compiled.
 class Turn:
     """The joined effects of the steps of one turn, see `node.core.api.Effects`. Of its messages
     those in `early` leave before the commit, the others after it; `flush` asks for a commit that
     leaves nothing deferred."""
 
-    trace: list[TraceEvent]
-    early: list[Outgoing]
-    later: list[Outgoing]
-    deadline_us: int
-    flush: bool = False
-    stopped: bool = False
+    __slots__ = ("deadline_us", "early", "flush", "later", "stopped", "trace")
+
+    def __init__(
+        self,
+        trace: list[TraceEvent],
+        early: list[Outgoing],
+        later: list[Outgoing],
+        deadline_us: int,
+    ) -> None:
+        self.trace = trace
+        self.early = early
+        self.later = later
+        self.deadline_us = deadline_us
+        self.flush = False
+        self.stopped = False
 
     @property
     def steps(self) -> tuple[TurnStep, ...]:
