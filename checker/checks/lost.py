@@ -201,7 +201,8 @@ class _Passed:
         committed_us = self.known.committed_us[required.send]
         if log_start_open(group):
             # Retention deletes the oldest records: it does not move the end of the log back.
-            stated = self.rows.take((self.rows.ended >= 0) & (self.rows.end >= self.rows.ended))
+            ended = self.rows.final & (self.rows.ended >= 0) & (self.rows.end >= self.rows.ended)
+            stated = self.rows.take(ended)
             never = np.full(len(stated), NEVER)
             ended_below = latest_over(required.last, stated.ended, never, stated.t0)
             return (required.last >= 0) & (ended_below >= committed_us)
@@ -221,17 +222,15 @@ class _Passed:
         return stood_below & found
 
     def _found_nothing_more(self, offsets: I64, anywhere: Mask) -> I64:
-        """Return, for each of these offsets, when a reader at or below it last asked and was
-        answered that there is nothing more, or got no records; -1 if that never happened. For a
-        record that may be `anywhere`, only a reader counts that had read everything from 0 on."""
-        rows = self.rows
-        # Any other poll without records may have waited in vain; so has one that reads contradict.
+        """Return, for each of these offsets, when a final reader at or below it last asked and was
+        answered that there is nothing more; -1 if that never happened. For a record that may be
+        `anywhere`, only a reader counts that had read everything from 0 on."""
+        rows = self.rows.take(self.rows.final & (self.rows.low >= 0))
+        # A poll without records may have waited in vain. In Jepsen's histories it counts, unless
+        # another read contradicts it.
         reached = np.where(rows.low > 0, self.known.final_end, _highest_read(self.known) + 1)
-        waited = rows.empty & rows.final & (rows.low >= reached)
-        if self.group.meta.source == "own" and self.known.finals_say_nothing:
-            waited[:] = False
-        nothing_more = waited | ((rows.ended >= 0) & (rows.end >= rows.ended))
-        rows = rows.take((rows.low >= 0) & nothing_more)
+        waited = rows.empty & (rows.low >= reached) & self.group.meta.is_jepsen
+        rows = rows.take(waited | ((rows.ended >= 0) & (rows.end >= rows.ended)))
         if not len(rows):
             return np.full(len(offsets), -1)
         order = np.argsort(rows.low)

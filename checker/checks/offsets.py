@@ -175,12 +175,14 @@ def offset_hole(group: Group) -> Iterator[Cases | Unknown]:
     opens[1:] = (reads.op[1:] != reads.op[:-1]) | (reads.seq[1:] != reads.seq[:-1])
     expected = np.where(opens, reads.start, np.append(-1, reads.end[:-1]))
     stated = expected >= 0
-    if log_start_open(group):
-        kept = np.minimum(undeleted_from(known, reads), reads.offset)
-        doubtful = stated & (expected < kept) & group.meta.promise.contiguous_offsets
-        if doubtful.any() and (doubt := proves_nothing(group, "offset-hole")):
-            yield Unknown(doubt)
-        expected = np.maximum(expected, kept)
+    kept = np.minimum(undeleted_from(known, reads), reads.offset)
+    doubtful = stated & (expected < kept) & group.meta.promise.contiguous_offsets
+    if not log_start_open(group):
+        # What is between two records of an answer was not deleted before it.
+        kept[~opens] = 0
+    elif doubtful.any():
+        yield Unknown(proves_nothing(group, "offset-hole"))
+    expected = np.maximum(expected, kept)
     rows = np.flatnonzero(stated & (reads.offset > expected))
     rows = rows[order_of((expected[rows], reads.complete_us[rows], reads.op[rows]))]
     holes = np.unique(np.stack((expected[rows], reads.offset[rows])), axis=1)

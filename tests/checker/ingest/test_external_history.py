@@ -274,6 +274,8 @@ def test_our_own_form_written_by_another_tool(tmp_path: Path) -> None:
     result = judged()
     assert (result.verdict, against(result)) == (Verdict.UNKNOWN, {}), "nobody asked for it"
     s.poll(start=12, at_end=True, process=4)
+    assert against(judged()) == {}, "it may have asked a replica that lags"
+    s.poll(start=12, at_end=True, process=5, final=True)
     assert against(judged()) == {"unseen": 1}
 
 

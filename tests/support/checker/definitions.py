@@ -353,16 +353,18 @@ class OnePartition(OrderDefinitions):
         at = max(self.at[value], default=0)
         if self.start_open:
             return bool(self.at[value]) and any(
-                0 <= self.ended(read, stood) <= min(at, end_of(read, stood))
+                reader.final
+                and 0 <= self.ended(read, stood) <= min(at, end_of(read, stood))
                 and reader.t0 >= self.committed_us(op)
                 for reader, read, stood in self.stands()
             )
         if self.all.external:
             return any(
-                (0 <= stood <= at if self.at[value] else self.origins[id(read)] == 0 <= stood)
+                reader.final
+                and (0 <= stood <= at if self.at[value] else self.origins[id(read)] == 0 <= stood)
                 and reader.t0 >= self.committed_us(op)
                 for reader, read, stood in self.stands()
-                if self.waited_at_end(reader, read, stood)
+                if self.waited_at_end(read, stood)
                 or 0 <= self.ended(read, stood) <= end_of(read, stood)
             )
         finals = [
@@ -391,11 +393,10 @@ class OnePartition(OrderDefinitions):
         nothing = not read.records and read.hw < 0 and self.overtaken[id(read)]
         return -1 if nothing and self.start_open else ended(read, stood)
 
-    def waited_at_end(self, reader: Done, read: Read, stood: int) -> bool:
-        """Return whether a final reader got nothing from where other reads got nothing either."""
-        if read.records or not reader.final or stood < self.reached(by_final=stood > 0):
-            return False
-        return self.all.jepsen or not self.finals_say_nothing()
+    def waited_at_end(self, read: Read, stood: int) -> bool:
+        """Return whether a reader of Jepsen's got nothing from where others got nothing either."""
+        nothing = not read.records and stood >= self.reached(by_final=stood > 0)
+        return self.all.jepsen and nothing
 
     def finals_say_nothing(self) -> bool:
         """Return whether final reads were answered, always without a record and without an end."""

@@ -166,6 +166,8 @@ class OrderDefinitions:
                 due = read.start
                 for nth, (offset, _) in enumerate(places(read)):
                     low = max(due, self.undeleted_from(op, read, nth))
+                    if nth == 0 and not self.start_open:
+                        low = max(low, self.logs.deleted_below)
                     if due >= 0 and low < offset:
                         found.add((low, offset))
                     due = offset + 1
