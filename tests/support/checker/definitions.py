@@ -351,19 +351,18 @@ class OnePartition(OrderDefinitions):
         if self.all.promise.compaction or not self.all.clocks_sound():
             return False
         at = max(self.at[value], default=0)
+        by_final = [row for row in self.stands() if row[0].final]
         if self.start_open:
             return bool(self.at[value]) and any(
-                reader.final
-                and 0 <= self.ended(read, stood) <= min(at, end_of(read, stood))
+                0 <= self.ended(read, stood) <= min(at, end_of(read, stood))
                 and reader.t0 >= self.committed_us(op)
-                for reader, read, stood in self.stands()
+                for reader, read, stood in by_final
             )
         if self.all.external:
             return any(
-                reader.final
-                and (0 <= stood <= at if self.at[value] else self.origins[id(read)] == 0 <= stood)
+                (0 <= stood <= at if self.at[value] else self.origins[id(read)] == 0 <= stood)
                 and reader.t0 >= self.committed_us(op)
-                for reader, read, stood in self.stands()
+                for reader, read, stood in by_final
                 if self.waited_at_end(read, stood)
                 or 0 <= self.ended(read, stood) <= end_of(read, stood)
             )
