@@ -5,9 +5,9 @@
 A mutant is one change to one function of the checker: a comparison that takes its border the other
 way, half of a condition dropped, a negation or a whole step left out, another outcome, the other
 end of a range. It is put in place of the running function, without importing anything again, and
-the tests of the checks are run until one fails: goldens, stories, and a fixed set of random
-histories with what the slow definitions say of them. What only words a finding is left alone.
-`--state` remembers what was found of unchanged functions, so that a second run is short."""
+the tests that reach the changed line are run until one fails: goldens, stories, and a fixed set of
+random histories with what the slow definitions say of them. What only words a finding is left
+alone. `--state` remembers what was found of unchanged functions, so that a second run is short."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ import contextlib
 import hashlib
 import importlib
 import json
-import random
 import signal
 import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-from tests.lab.check_killers import Killer, Killers
-from tests.lab.mutate import changes, replaced
+from tests.lab.check_killers import Killer, killers
+from tests.lab.mutate import Part, changes, replaced
 from tests.support.paths import ROOT
 
 _NO_CHECKS = ("__init__.py", "cases.py", "findings.py", "registry.py")
@@ -43,7 +42,7 @@ TARGETS = (
     "checker/output/policy.py",
 )
 _CASES = ("rows", "count", "allowed")
-LONGEST_S = 20
+LONGEST_S = 10
 
 # Functions, functions inside of others, and variables that only choose words and witnesses.
 WORDING = (
@@ -63,11 +62,13 @@ WORDS = {
 class Mutant(NamedTuple):
     """One change: where, and a module of nothing but the function with it.
 
-    `was` and `now` are the function's text without and with the change."""
+    `lines` are those of the statement that changes, `was` and `now` the function's text without and
+    with the change."""
 
     file: str
     function: str
     tree: ast.Module
+    lines: range
     was: str
     now: str
 
@@ -133,7 +134,24 @@ def mutants(file: str) -> Iterator[Mutant]:
         parts = (part for statement in function.body for part in judging(statement))
         for old, new in (change for part in parts for change in changes(part)):
             changed = dict(functions(ast.parse(replaced(text, old, new))))[name]
-            yield Mutant(file, name, _alone(name, changed), was, ast.unparse(changed))
+            lines = _lines(function, old)
+            yield Mutant(file, name, _alone(name, changed), lines, was, ast.unparse(changed))
+
+
+def _lines(function: ast.FunctionDef, part: Part) -> range:
+    """Return the lines of the innermost statement around a part, without those inside of it."""
+    around = [n for n in ast.walk(function) if isinstance(n, ast.stmt) and _is_in(part, n)]
+    inner = max(around, key=lambda n: (n.lineno, n.col_offset))
+    body: list[ast.stmt] = getattr(inner, "body", [])
+    return range(inner.lineno, max(body[0].lineno if body else _end(inner) + 1, inner.lineno + 1))
+
+
+def _is_in(part: Part, node: ast.stmt) -> bool:
+    return node.lineno <= part.lineno and _end(part) <= _end(node)
+
+
+def _end(node: Part) -> int:
+    return node.end_lineno or node.lineno
 
 
 def _alone(name: str, function: ast.FunctionDef) -> ast.Module:
@@ -190,8 +208,10 @@ def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
     # In processor time: on a busy machine a slow test notices nothing. One that waits has more.
     signal.signal(signal.SIGVTALRM, _too_long)
     signal.signal(signal.SIGALRM, _too_long)
+    places = {(mutant.file, line) for line in mutant.lines}
+    reaching = [test for test in tests if not places.isdisjoint(test.lines)]
     with in_place(mutant):
-        for test in sorted(tests, key=lambda t: -luck[f"{mutant.function} {t.name}"]):
+        for test in sorted(reaching, key=lambda t: -luck[f"{mutant.function} {t.name}"]):
             try:
                 # Again each second: an exception in a callback of the collector is only printed.
                 signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S, 1)
@@ -222,7 +242,7 @@ def what(mutant: Mutant) -> str:
     return f"{mutant.file} {mutant.function}: {was} -> {becomes}"
 
 
-def _key(mutant: Mutant) -> str:
+def key(mutant: Mutant) -> str:
     """Return a mutant's name that outlives changes elsewhere in its file, and of docstrings."""
     code = ast.parse(textwrap.dedent(mutant.now))
     for node in ast.walk(code):
@@ -231,39 +251,44 @@ def _key(mutant: Mutant) -> str:
     return hashlib.blake2b(f"{mutant.file} {ast.dump(code)}".encode(), digest_size=6).hexdigest()
 
 
-def hunt(killers: Killers, mutant: Mutant, luck: Counter[str]) -> str:
-    """Return the test that notices a mutant, by hand or a random history; "" if none does."""
-    return killed_by(mutant, killers.by_hand(mutant.file), luck) or killed_by(
-        mutant, killers.at_random(mutant.file), luck
-    )
+def hunted(
+    every: Sequence[Mutant], known: dict[str, str], tiers: Iterable[list[Killer]]
+) -> Iterator[None]:
+    """Note in `known` the test that notices each mutant, "" if none does; yield after each try, and
+    note nothing of a mutant that not all tests have tried."""
+    left, luck = [mutant for mutant in every if key(mutant) not in known], Counter[str]()
+    for tests in tiers if left else ():
+        for mutant in left:
+            if noticed := killed_by(mutant, tests, luck):
+                known[key(mutant)] = noticed
+            yield
+        left = [mutant for mutant in left if key(mutant) not in known]
+    known |= {key(mutant): "" for mutant in left}
 
 
 def main(arguments: list[str]) -> int:
-    """Run mutants in a seeded order; 1 if one survives that is not explained."""
+    """Try mutants on one test after another; 1 if one survives that is not explained."""
     parser = argparse.ArgumentParser()
     parser.add_argument("files", nargs="*", default=TARGETS)
     parser.add_argument("--state", type=Path, default=Path(".mutants.json"))
     parser.add_argument("--minutes", type=float, default=24 * 60.0)
     given = parser.parse_args(arguments)
     known = json.loads(given.state.read_text()) if given.state.exists() else {}
-    killers, luck, equivalent = Killers(), Counter[str](), explained()
+    equivalent, until = explained(), time.monotonic() + 60 * given.minutes
     every = [mutant for file in given.files for mutant in mutants(file)]
-    random.Random(1).shuffle(every)
-    counts, until = Counter[str](), time.monotonic() + 60 * given.minutes
-    for mutant in every:
-        key = _key(mutant)
-        if what(mutant) in equivalent:
-            counts["explained"] += 1
-            continue
-        if key not in known and time.monotonic() < until:
-            known[key] = hunt(killers, mutant, luck)
-            given.state.write_text(json.dumps(known))
-        if key in known:
-            counts["noticed" if known[key] else "alive"] += 1
-            if not known[key]:
-                print(f"ALIVE {what(mutant)}", flush=True)
-    print(f"{counts.total()} of {len(every)} mutants tried: {dict(counts)}")
-    return int(counts["alive"] > 0)
+    unexplained = [mutant for mutant in every if what(mutant) not in equivalent]
+    for _ in hunted(unexplained, known, killers(given.files)):
+        given.state.write_text(json.dumps(known))
+        if time.monotonic() > until:
+            break
+    found = [known.get(key(mutant)) for mutant in unexplained]
+    for mutant, noticed in zip(unexplained, found, strict=True):
+        if noticed == "":
+            print(f"ALIVE {what(mutant)}")
+    alive, untried = found.count(""), found.count(None)
+    noticed = len(found) - alive - untried
+    print(f"{len(every)} mutants: {noticed} noticed, {alive} alive, {untried} untried")
+    return int(alive > 0)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from hypothesis import HealthCheck, settings
@@ -48,40 +49,67 @@ def agreed(s: Story) -> Counter[str]:
 
 def compared(found: RunResult, s: Story) -> str:
     """Say in what a result differs from the definitions; "" if in nothing."""
+    return due(s).differs(found)
+
+
+class Due(NamedTuple):
+    """All that the checker is to say of a story by the slow definitions."""
+
+    counts: Counter[str]
+    allowed: Counter[str] | None
+    """The anomalies that are allowed for their own sake; None if the promise says more of them."""
+    unknown: set[str]
+    whole: bool
+
+    def differs(self, found: RunResult) -> str:
+        """Say in what a result differs; "" if in nothing."""
+        allowed = Counter[str]()
+        for anomaly in found.anomalies:
+            if anomaly.name in EXCUSED and anomaly.allowed:
+                allowed[anomaly.name] += anomaly.count
+        if (counts := _counts(found)) != self.counts:
+            more, less = dict(counts - self.counts), dict(self.counts - counts)
+            return f"found {more} too much and {less} too little"
+        if self.allowed is not None and allowed != self.allowed:
+            return f"allowed {dict(allowed)}, and not {dict(self.allowed)}"
+        if self.whole and _unknown(found) != self.unknown - _invalid(found):
+            return f"unknown: {_unknown(found)}, and not {self.unknown - _invalid(found)}"
+        if not self.whole and found.verdict not in (Verdict.UNKNOWN, Verdict.INVALID):
+            return f"{found.verdict}, though the history is not whole"
+        return next((problem for problem in found.problems if "failed" in problem), "")
+
+
+class DueOfGroups(NamedTuple):
+    """The anomalies of groups that the checker is to find in a story."""
+
+    names: set[str]
+
+    def differs(self, found: RunResult) -> str:
+        """Say in what a result differs; "" if in nothing."""
+        known = {k.name for k in CATALOGUE if k.property in OF_GROUPS} | {
+            "group-stuck",
+            "few-deliveries",
+        }
+        own = {a.name for a in found.anomalies if a.name in known}
+        problem = next((problem for problem in found.problems if "failed" in problem), "")
+        return problem or (f"found {own}, and not {self.names}" if own != self.names else "")
+
+
+def due(s: Story) -> Due | DueOfGroups:
+    """Return what the definitions say of a story."""
     if s.run["promise"].get("groups"):
-        return _compared_of_groups(found, s)
-    due, excused = everything(s)
-    unknown = {name.removesuffix(" unknown") for name in due if name.endswith(" unknown")}
-    wanted = Counter({name: n for name, n in due.items() if not name.endswith("unknown")})
-    allowed = Counter[str]()
-    for anomaly in found.anomalies:
-        if anomaly.name in EXCUSED and anomaly.allowed:
-            allowed[anomaly.name] += anomaly.count
-    if (counts := _counts(found)) != wanted:
-        return f"found {dict(counts - wanted)} too much and {dict(wanted - counts)} too little"
+        promise = msgspec.convert(s.run["promise"]["groups"], GroupPromise)
+        names, _ = group_definitions.judge(s.lines(), promise)
+        names |= group_definitions.few(s.lines(), promise)
+        return DueOfGroups(names | group_definitions.of_states(s.extra.get(GROUP_STATES, b"")))
+    found, excused = everything(s)
     strict = s.run["promise"].get("durable_acks", True) and "isolation" not in s.run["promise"]
-    if strict and allowed != excused:
-        return f"allowed {dict(allowed)}, and not {dict(excused)}"
-    if whole(s) and _unknown(found) != unknown - _invalid(found):
-        return f"unknown: {_unknown(found)}, and not {unknown - _invalid(found)}"
-    if not whole(s) and found.verdict not in (Verdict.UNKNOWN, Verdict.INVALID):
-        return f"{found.verdict}, though the history is not whole"
-    return next((problem for problem in found.problems if "failed" in problem), "")
-
-
-def _compared_of_groups(found: RunResult, s: Story) -> str:
-    """Say in what the anomalies of groups differ from their definitions."""
-    promise = msgspec.convert(s.run["promise"]["groups"], GroupPromise)
-    due, _ = group_definitions.judge(s.lines(), promise)
-    due |= group_definitions.few(s.lines(), promise)
-    due |= group_definitions.of_states(s.extra.get(GROUP_STATES, b""))
-    known = {k.name for k in CATALOGUE if k.property in OF_GROUPS} | {
-        "group-stuck",
-        "few-deliveries",
-    }
-    own = {a.name for a in found.anomalies if a.name in known}
-    problem = next((problem for problem in found.problems if "failed" in problem), "")
-    return problem or (f"found {own}, and not {due}" if own != due else "")
+    return Due(
+        Counter({name: n for name, n in found.items() if not name.endswith(" unknown")}),
+        excused if strict else None,
+        {n.removesuffix(" unknown") for n in found if n.endswith(" unknown")},
+        whole(s),
+    )
 
 
 def _counts(found: RunResult) -> Counter[str]:
