@@ -97,7 +97,7 @@ KNOWN_LOSSES: Final = (
         system="nats",
         what="the next leader of a consumer skips messages",
         breaks=DELIVERY,
-        anomalies=("not-redelivered", "undelivered"),
+        anomalies=("not-redelivered", "undelivered", "position-ahead"),
         settings={"members": "6", "servers": "2.10.25"},
         safe={},
     ),
