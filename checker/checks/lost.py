@@ -101,6 +101,7 @@ def losses(group: Group) -> Iterator[Cases | Examined | Unknown | dict[str, Loss
     replaced = _replaced(known, required, ~read & ~absent)
     lost, tail = below | reused | replaced, gone & ~reused
     deleted = (required.last >= 0) & (required.last < known.deleted_below) & ~lost
+    deleted &= (required.flags & READ_FINAL) == 0  # A replica deletes when others still have it.
     acknowledged = known.sends.outcome[required.send] == Outcome.OK
     missing = ~read & ~lost & ~tail & ~deleted
     yield from _each_promise(group, known, required.take(lost), "lost")

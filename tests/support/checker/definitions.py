@@ -28,7 +28,6 @@ from tests.support.checker.order_definitions import OrderDefinitions
 
 Edge = tuple[int, int]
 
-
 EXCUSED = (
     "lost",
     "tail-lost",
@@ -427,7 +426,8 @@ class OnePartition(OrderDefinitions):
                 continue
             promise = self.all.promise
             owed = promise.committed_stays if was_read else promise.durable_acks
-            if send.acks != -1 or not owed or value in gone or self.deleted(value):
+            deleted = self.deleted(value) and value not in again
+            if send.acks != -1 or not owed or value in gone or deleted:
                 continue
             if (value in again and not self.ended_below(value)) or (
                 self.all.external and not finals and was_read
