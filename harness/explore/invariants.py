@@ -5,7 +5,7 @@ memory is turned into a value, so states of the cluster with equal memories can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from harness.clients.workload import decode_batch
@@ -22,26 +22,9 @@ from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import split_fetch_body
 
 
-class Memory:
-    """The events of a path that the invariant checker remembers, as a value with a cached hash."""
-
-    __slots__ = ("_hash", "value")
-
-    def __init__(self, value: Hashable) -> None:
-        self.value = value
-        self._hash = hash(value)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Memory) and self.value == other.value
-
-
 class Invariants:
-    """Checks the invariants after each step, and carries what they remember to the next."""
+    """Checks the invariants after each step, and carries what they remember to the next: a memory
+    is a number, that of its value in `memories`."""
 
     def __init__(self, bounds: Bounds) -> None:
         # One for all steps: it refers to itself, so that each further one would stay in memory
@@ -56,35 +39,27 @@ class Invariants:
         )
         # The log of a sole voter cannot differ from another one, so its events prove nothing.
         self._sole_voter = bounds.voters == 1
-        self._known: dict[Memory, Memory] = {}
-        self._numbers: dict[Memory, int] = {}
+        self.memories: list[Any] = []
+        self._numbers: dict[Any, int] = {}
 
-    def number(self, memory: Memory) -> int:
-        """Return a number for a memory; equal memories have the same number."""
-        return self._numbers.setdefault(memory, len(self._numbers))
-
-    def known(self, memory: Memory) -> Memory:
-        """Return the first equal memory that was seen, so that it is stored once."""
-        return self._known.setdefault(memory, memory)
-
-    def first(self) -> Memory:
+    def first(self) -> int:
         """Return the memory at the beginning of a path, which is empty."""
         return self._memory(self._reset(((), (), ()), _nobody))
 
     def turn(
         self,
-        memory: Memory,
+        memory: int,
         views: Callable[[str], NodeView | None],
         node: str,
         events: Iterable[dict[str, Any]],
         answers: Sequence[tuple[Any, bytes | None]] = (),
-    ) -> tuple[Memory, Violation | None]:
+    ) -> tuple[int, Violation | None]:
         """Check a step of `node` that traced `events` and sent `answers` to the client. Return the
         memory after it, and the violation that it shows, None if there is none."""
         seen = [e for e in events if not (self._sole_voter and _of_metadata(e))]
         if not seen and not answers:
             return memory, None
-        checker = self._reset(memory.value, views)
+        checker = self._reset(self.memories[memory], views)
         checker.turn(node, seen)
         for message, body in answers:
             if (op := operation_of(message, body)) is not None:
@@ -98,8 +73,13 @@ class Invariants:
         checker.ended(node, 70, sentence)
         return checker.violations[0]
 
-    def _memory(self, checker: InvariantChecker) -> Memory:
-        return self.known(Memory(checker.state()))
+    def _memory(self, checker: InvariantChecker) -> int:
+        """Return the number of what the checker remembers; equal memories have the same one."""
+        value = checker.state()
+        if value not in self._numbers:
+            self._numbers[value] = len(self.memories)
+            self.memories.append(value)
+        return self._numbers[value]
 
     def _view(self, name: str) -> Any:
         return self._views(name)

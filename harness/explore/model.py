@@ -15,7 +15,7 @@ import msgspec
 
 from harness.clients.workload import MIN_RECORD_BYTES, encode_batch
 from harness.explore.bounds import BUDGETS, Bounds
-from harness.explore.invariants import Invariants, Memory
+from harness.explore.invariants import Invariants
 from harness.explore.local_steps import Event, LocalStep, LocalSteps
 from harness.explore.node_view import NodeView, ReplicaView
 from harness.explore.waits import LONGEST, Action, Waits, is_cut
@@ -59,7 +59,7 @@ MOST_SILENCES: Final = 40
 """The number of waits that end while a cluster is left alone."""
 STRETCH: Final = 12
 """The number of forced steps before a state is looked up: many states lead to the same chain."""
-_Judged = tuple[Memory, Violation | None]
+_Judged = tuple[int, Violation | None]
 """The memory of the invariants after a step, and the violation that the step showed."""
 LOST: Final[Event] = ("lost",)
 """The result instead of a step if a message came to a node that is down or cut off."""
@@ -75,7 +75,7 @@ class State(NamedTuple):
     held: tuple[Sent, ...]
     cuts: tuple[tuple[int, int], ...]
     left: tuple[int, ...]
-    memory: Memory
+    memory: int
 
 
 Stepped = tuple[State, Violation | None]
@@ -114,7 +114,7 @@ class Model:
         self._reduced = reduced
         self._seen: Callable[[int, int, Event], None] | None = None
         # The same nodes with the same memory make the same step while other messages are under way.
-        self._judged: dict[tuple[Memory, tuple[int, ...], int, Event], _Judged] = {}
+        self._judged: dict[tuple[int, tuple[int, ...], int, Event], _Judged] = {}
 
     # -- the beginning
 
@@ -168,7 +168,7 @@ class Model:
         nodes, queue, _, cuts, _, memory = state
         if queue and self._reduced:
             queue = tuple([each for each in queue if self._is_heard(state, each)])
-        whole = _encoder.encode((nodes, queue, cuts, self.invariants.number(memory)))
+        whole = _encoder.encode((nodes, queue, cuts, memory))
         return hashlib.blake2b(whole, digest_size=16).digest()
 
     def _is_heard(self, state: State, sent: Sent) -> bool:

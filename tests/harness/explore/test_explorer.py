@@ -10,7 +10,7 @@ import pytest
 
 from harness.explore.bounds import Bounds, ExploreRequest
 from harness.explore.explorer import Exploration, Explorer
-from harness.explore.invariants import Invariants, Memory
+from harness.explore.invariants import Invariants
 from harness.explore.local_steps import TOLD
 from harness.explore.model import Action, Edge, Model, State
 from harness.explore.run import explore
@@ -78,7 +78,7 @@ def graph(
 
     def state(name: str) -> State:
         counted = name.count("+")
-        return states.setdefault(name, State((len(states),), (), (), (), (-counted,), Memory(0)))
+        return states.setdefault(name, State((len(states),), (), (), (), (-counted,), 0))
 
     def of(at: State) -> Iterator[Edge]:
         for name, found in edges.items():

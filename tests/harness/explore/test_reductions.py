@@ -9,7 +9,6 @@ import pytest
 
 from harness.explore.bounds import Bounds
 from harness.explore.explorer import Explorer, KnownStates
-from harness.explore.invariants import Memory
 from harness.explore.model import STEP, Model, State
 
 # -- the same states ------------------------------------------------------------------------------
@@ -30,7 +29,7 @@ def summary(moves: Model, state: State) -> Any:
         for a, b, m in state.queue
         if moves.local.views[state.nodes[b]].up
     ]
-    return tuple(nodes), tuple(messages), state.cuts, state.memory.value
+    return tuple(nodes), tuple(messages), state.cuts, moves.invariants.memories[state.memory]
 
 
 def found(bounds: Bounds, *, reduced: bool) -> tuple[set[Any], set[Any]]:
@@ -103,7 +102,7 @@ def test_each_two_nodes_come_to_the_same_states_while_a_broker_is_cut_off(bounds
 
 
 def added(known: KnownStates, round_: int, held: tuple[Any, ...], left: tuple[int, ...]) -> bool:
-    state = State((1,), (), held, (), left, Memory(0))
+    state = State((1,), (), held, (), left, 0)
     number = known.add(b"key", state, round_, before=-1, action=STEP, costs=True)
     return number is not None
 
@@ -133,7 +132,7 @@ def test_a_late_message_that_may_still_arrive_is_more() -> None:
 
 def test_a_covered_state_that_was_put_off_is_not_followed() -> None:
     known = KnownStates()
-    lost = State((1,), (), (), (), (0,), Memory(0))
+    lost = State((1,), (), (), (), (0,), 0)
     known.add(b"key", lost, 2, before=-1, action=("lose",), costs=True)
     assert not known.is_covered(b"key", lost, 2)
     assert added(known, 1, (), (1,))
