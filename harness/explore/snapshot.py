@@ -52,7 +52,7 @@ _UNORDERED: Final = frozenset(
 _SOON_US: Final = NEVER >> 1
 """Beyond this, in either direction, a time stands for "never" or "long ago"."""
 
-_PLAIN: Final = frozenset({bool, bytes, float, str, tuple, type(None)})
+_PLAIN: Final = frozenset({bool, bytes, float, int, str, tuple, type(None)})
 _CONSTANT: Final = (NodeConfig, Protocol, Bugs)
 _constants: Final[dict[int, object]] = {}
 
@@ -117,8 +117,8 @@ class _Canonical:
     def of(self, value: Any, name: str) -> Any:
         """Return the canonical value of what a field of this name has."""
         kind = type(value)
-        if kind is int:
-            if not name.endswith("_us") or not -_SOON_US < value < _SOON_US:
+        if kind is int and name.endswith("_us"):
+            if not -_SOON_US < value < _SOON_US:
                 return value
             return value - self._now_us if self._timed else value > self._now_us
         if kind in _PLAIN:
@@ -133,10 +133,18 @@ class _Canonical:
         if (number := self._seen.get(id(value))) is not None:
             return (number,)
         self._seen[id(value)] = len(self._seen)
-        return (kind.__name__, *[self.of(getattr(value, each), each) for each in fields])
+        found = [kind.__name__]
+        for each in fields:
+            field = getattr(value, each)
+            # Most fields are plain: asking here saves most of the calls.
+            plain = type(field) in _PLAIN and each not in _times
+            found.append(field if plain else self.of(field, each))
+        return tuple(found)
 
 
 _fields: Final[dict[type, tuple[str, ...] | None]] = {}
+_times: Final[set[str]] = set()
+"""The fields so far that are times."""
 
 
 def fields_of(value: object) -> tuple[str, ...] | None:
@@ -144,6 +152,7 @@ def fields_of(value: object) -> tuple[str, ...] | None:
     kind = type(value)
     if kind not in _fields:
         _fields[kind] = None if _never_changes(kind) else tuple(_all_fields(value))
+        _times.update(name for name in _fields[kind] or () if name.endswith("_us"))
     return _fields[kind]
 
 

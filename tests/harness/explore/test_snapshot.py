@@ -133,7 +133,7 @@ def hours_later(value: Any, name: str, dice: random.Random, seen: set[int]) -> A
         return dict(pairs)
     if isinstance(value, list | deque):
         return type(value)([hours_later(each, name, dice, seen) for each in value])
-    plain = type(value) in snapshots._PLAIN or type(value) is int
+    plain = type(value) in snapshots._PLAIN
     fields = None if plain else snapshots.fields_of(value)
     if fields is not None and id(value) not in seen:
         seen.add(id(value))
