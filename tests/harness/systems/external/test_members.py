@@ -4,6 +4,7 @@ breaks it is caught."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -148,6 +149,34 @@ def test_a_group_of_a_later_storm_consumes_the_partitions_of_that_storm(tmp_path
     assert judge(ops, PROMISE)[0] <= {"early-redelivery"}
     assert {d.partition for op in ops for d in op.deliveries} == {"log-0"}
     assert {at.partition for op in ops for at in op.positions} == {"log-0"}
+
+
+def test_an_ack_that_was_not_answered_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mute(Queue):
+        """It answers the first ack of each delivery not at all."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked = Counter[tuple[Any, ...]]()
+
+        async def acknowledge(
+            self, session: Any, deliveries: Sequence[Delivery], how: str, timeout_s: float
+        ) -> bool:
+            named = (how, *(each.token for each in deliveries))
+            self.asked[named] += 1
+            if self.asked[named] == 1:
+                raise TimeoutError
+            return await super().acknowledge(session, deliveries, how, timeout_s)
+
+    monkeypatch.setattr(members, "AGAIN_AFTER_S", 0.01)
+    queue = Mute()
+    ops = history(tmp_path, queue, enough=lambda: max(queue.asked.values(), default=0) > 1)
+    acks = [op for op in ops if op.f in ("ack", "nack") and op.type != "invoke"]
+    known = {(op.f, op.deliveries): op for op in acks if op.type == "info"}
+    assert any((op.f, op.deliveries) in known for op in acks if op.type == "ok")
+    assert judge(ops, PROMISE)[0] <= {"early-redelivery"}
 
 
 def test_a_queue_that_cannot_be_read_is_judged_by_what_its_group_was_given(tmp_path: Path) -> None:
