@@ -16,6 +16,7 @@ from harness.search.deadline import Stop, never
 from harness.sim import compiled, folder
 from node.formats.errors import UsageError
 from node.formats.files import as_part, make_folder, write_whole
+from node.formats.host_errors import reason
 from node.formats.json_input import Unreadable, read_file
 
 FOLDER: Final = "explored"
@@ -95,7 +96,7 @@ def _repeated(path: Path) -> Explored:
     try:
         saved = read_file(path / FILE, Saved)
     except (OSError, Unreadable) as error:
-        raise UsageError(f"{path}: not a folder that `explore` wrote: {error}") from None
+        raise UsageError(f"{path}: not a folder that `explore` wrote: {reason(error)}") from None
     actions = tuple(map(_as_action, saved.found.actions))
     model = Model(saved.bounds.checked())
     if not model.violates(actions):

@@ -116,8 +116,11 @@ def load_schedule(path: Path, system: System | None = None) -> Schedule:
 
 
 def fault_kinds(text: str) -> tuple[str, ...]:
-    """Return the kinds in a text such as `kill,pause`; none for "none"."""
+    """Return the kinds in a text such as `kill,pause`; none for "none". Raises UsageError for a
+    comma without a name beside it."""
     names = tuple(name.strip() for name in text.split(","))
+    if len(names) > 1 and "" in names:
+        raise UsageError(f"--faults is '{text}', but a name is missing beside a comma")
     return tuple(name for name in names if name not in NO_FAULTS)
 
 

@@ -80,5 +80,7 @@ def test_a_path_without_the_bug_is_none_that_can_be_repeated(tmp_path: Path) -> 
     file.write_text(file.read_text().replace('["ack-before-isr"]', "[]"))
     with pytest.raises(UsageError, match="leads to no violation"):
         explore(ExploreRequest(replay=Path(made.folder)))
-    with pytest.raises(UsageError, match="not a folder that `explore` wrote"):
+    with pytest.raises(
+        UsageError, match="not a folder that `explore` wrote: there is no such file"
+    ):
         explore(ExploreRequest(replay=tmp_path))
