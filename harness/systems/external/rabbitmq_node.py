@@ -68,13 +68,15 @@ class RabbitMQNode(Adapter):
             (me.folder / "plugins").write_text(self.plugins)
         nodes = sorted((me, *others), key=lambda node: node.name)
         seeds = ",".join(f"'{node.name}@{node.host}'" for node in nodes)
+        # Two that give up would form two clusters, so only the first one does, after 1.5 s.
+        tries = 3 if me is nodes[0] else 200
         erlang = f"""RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput -name {me.name}@{me.host}
             -setcookie floodmark +S 2:2 -pa . -start_epmd false -epmd_module discovery
             -erl_epmd_port {me.listens["peer"]}
             -kernel net_ticktime 3 inet_dist_use_interface {{{me.host.replace(".", ",")}}}
             inet_dist_listen_min {me.listens["peer"]} inet_dist_listen_max {me.listens["peer"]}
             -rabbit cluster_nodes {{[{seeds}],disc}} loopback_users []
-            cluster_formation [{{discovery_retry_limit,3}}]
+            cluster_formation [{{discovery_retry_limit,{tries}}}]
             cluster_partition_handling {self.setting["partitions"]} {self.listeners(me)}"""
         ports = [f"{node.name}={node.dialed['peer']}" for node in nodes]
         own = [f"RABBITMQ_NODENAME={me.name}@{me.host}", erlang, *ports]
