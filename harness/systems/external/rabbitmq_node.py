@@ -15,7 +15,8 @@ register_node(_, _) -> {ok, 1}.
 register_node(_, _, _) -> {ok, 1}.
 port_please([$n, N | _], _) -> {port, list_to_integer(os:getenv([$n, N])), 5}.
 """
-# Also answers as a web server who leads the queues.
+# Also answers as a web server who leads the queues. It calls nothing of a RabbitMQ that starts: a
+# caller that waits there keeps old code of the feature flags alive, and the start never ends.
 TELLS_LEADERS = (
     DISCOVERY.replace("-> ignore", "-> spawn(fun listen/0), ignore")
     + """\
@@ -32,6 +33,7 @@ serve(Socket) ->
     gen_tcp:close(Asked),
     serve(Socket).
 told() ->
+    true = lists:keymember(rabbit, 1, application:which_applications()),
     Queues = lists:join(",", [queue(Q) || Q <- rabbit_amqqueue:list(<<"/">>)]),
     ["HTTP/1.0 200 OK\\r\\n\\r\\n{", Queues, "}"].
 queue(Q) ->
