@@ -67,6 +67,8 @@ def record(
     sends: int = 6,
     partitions: int = 1,
     enough: Callable[[], bool] = lambda: True,
+    seed: int = 1,
+    rate: int = 0,
     **more: Any,
 ) -> list[Op]:
     """Return the history of clients that send until there were so many and it is `enough`, and of
@@ -74,7 +76,7 @@ def record(
     file = tmp_path / "history.jsonl"
     adapter.is_on_record = lambda value: f'"value":{value}'.encode() in file.read_bytes()
     workload = Workload(
-        seed=1, clients=clients, consumers=1, rate=0, batch=1, timeout_ms=200, **more
+        seed=seed, clients=clients, consumers=1, rate=rate, batch=1, timeout_ms=200, **more
     )
 
     async def work(sessions: Sessions) -> None:
