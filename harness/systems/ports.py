@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from node.formats.errors import FloodmarkError
+from node.formats.host_errors import reason
 from node.formats.removal import try_to_remove
 
 LOWEST: Final = 10_000
@@ -36,9 +37,22 @@ class PortLease:
     """Ports that no other process leases until `release`, or until this process ends."""
 
     def __init__(self, count: int) -> None:
-        """Lease `count` ports. Raises NoFreePort when there are not enough."""
+        """Lease `count` ports. Raises NoFreePort when there are not enough, and FloodmarkError when
+        this process may open no more sockets."""
         self._locks: list[socket.socket] = []
         self.ports: list[int] = []
+        try:
+            self._lease(count)
+        except OSError as error:
+            self.release()
+            raise FloodmarkError(f"cannot lease {count} ports: {reason(error)}") from None
+        if len(self.ports) < count:
+            self.release()
+            raise NoFreePort(
+                f"{count} free ports are needed between {LOWEST} and {HIGHEST}, but there are fewer"
+            )
+
+    def _lease(self, count: int) -> None:
         for port in _candidates():
             if len(self.ports) == count:
                 return
@@ -49,11 +63,6 @@ class PortLease:
                 self.ports.append(port)
             else:
                 lock.close()
-        if len(self.ports) < count:
-            self.release()
-            raise NoFreePort(
-                f"{count} free ports are needed between {LOWEST} and {HIGHEST}, but there are fewer"
-            )
 
     def release(self) -> None:
         """Free the ports for other processes."""

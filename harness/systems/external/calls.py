@@ -70,10 +70,14 @@ class CallErrors:
 async def call(method: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
     """Call `method(*arguments)` and return its result. Raises the method's own error, or Late after
     `timeout_s`."""
-    if inspect.iscoroutinefunction(method):
-        task: asyncio.Future[Any] = asyncio.ensure_future(method(*arguments))
-    else:
-        task = asyncio.wrap_future(in_thread(method, *arguments))
+
+    async def to_its_end() -> Any:
+        if inspect.iscoroutinefunction(method):
+            return await method(*arguments)
+        result = await asyncio.wrap_future(in_thread(method, *arguments))
+        return await result if inspect.isawaitable(result) else result
+
+    task = asyncio.ensure_future(to_its_end())
     done, _ = await asyncio.wait({task}, timeout=timeout_s)
     if not done:
         task.cancel()

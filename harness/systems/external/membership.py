@@ -336,8 +336,8 @@ class MemberChanges:
                 self._answered_us = self._answered_us or now_us()
                 return
             if isinstance(error, Refused):
-                # An attempt before this one may still have its effect.
-                self._in_doubt = self._in_doubt or turn > 0
+                # An attempt, or a part of the change, before this one may still have its effect.
+                self._in_doubt = self._in_doubt or turn > 0 or bool(self._answered_us)
                 raise error
             self._why = in_words(error)
             turn += 1
@@ -367,8 +367,8 @@ class MemberChanges:
             yield
 
     def _adopt(self) -> Steps:
-        """Take as members what a majority of the members lists for some time: an unseen change may
-        have come later."""
+        """Take as members what a majority of the members lists for some time, and let them run: an
+        unseen change may have come later."""
         found, since = self._listed_by_most(), time.monotonic()
         while time.monotonic() < since + self._adapter.change_ms / 1000:
             yield
@@ -378,6 +378,9 @@ class MemberChanges:
             if found and name not in found:
                 self._left.setdefault(name, 0)
         self.members = list(found or self.members)
+        for name in self.members:
+            if name not in self._actors.running():
+                self._actors.start_node(name)
 
     def _listed_by_most(self) -> tuple[str, ...]:
         """Return the nodes that a majority of the members lists; none if there is no such list."""

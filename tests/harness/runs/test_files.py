@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from harness.runs import run_folder
 from harness.systems import ports
 from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease
 from nemesis.formats.schedule import Schedule, load
-from node.formats.errors import StorageError, UsageError
+from node.formats.errors import FloodmarkError, StorageError, UsageError
 from node.formats.files import AppendOnlyFile
 from tests.support.python_process import PythonProcess
 
@@ -114,6 +115,17 @@ def test_a_port_that_somebody_listens_on_is_not_leased(monkeypatch: pytest.Monke
             assert lease.ports == [free]
         with pytest.raises(NoFreePort, match="2 free ports are needed"):
             PortLease(2)
+
+
+def test_a_process_that_may_open_no_more_sockets_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(family: int) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("harness.systems.ports.socket.socket", full)
+    with pytest.raises(FloodmarkError, match=r"cannot lease 2 ports: .*open files"):
+        PortLease(2)
 
 
 HOLD = """

@@ -14,7 +14,7 @@ from harness.clients.operation_log import HistoryFile
 from harness.clients.workload import decode_record
 from harness.formats.history import Op, decode
 from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
-from harness.systems.external.calls import CallErrors, ClientConnection
+from harness.systems.external.calls import CallErrors, ClientConnection, begin
 from harness.systems.external.sessions import Sessions
 from nemesis.formats.schedule import Cluster, Send, Workload
 from tests.support.waiting import until
@@ -115,6 +115,17 @@ def recorded(
 
 async def reached(is_so: Callable[[], bool]) -> None:
     await asyncio.get_running_loop().run_in_executor(None, until, is_so)
+
+
+def test_a_plain_method_may_return_what_is_to_be_awaited() -> None:
+    async def refuses() -> None:
+        raise Refused("not now")
+
+    def change() -> Coroutine[Any, Any, None]:
+        return refuses()
+
+    asked = begin(change, timeout_s=5.0)
+    assert isinstance(asked.exception(), Refused)
 
 
 def raising(error: Exception) -> Callable[[], Any]:

@@ -231,6 +231,30 @@ def test_a_refusal_proves_nothing_of_an_earlier_attempt() -> None:
     assert rig.listed == {"n1", "n2", "n3-1"}
 
 
+def test_a_join_that_is_refused_half_way_is_looked_at_again() -> None:
+    """The system has taken the node in, and refuses the change that should follow."""
+    rig = Rig()
+    rig.refusing = "not now"
+    assert rig.do("join", "n4") == "refused"
+    rig.refusing = ""
+    rig.heal()
+    assert not rig.record().stuck
+
+
+def test_a_member_that_was_taken_in_late_runs_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to the order never came, and the order takes effect after all."""
+    rig = Rig()
+
+    def late(nodes: Sequence[Node], joining: Node) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(rig.adapter, "admit", late)
+    assert rig.do("replace", "n2", by="n2") == "unseen"
+    rig.listed.add(rig.nodes["n2"].identity)
+    rig.heal()
+    assert rig.up == {"n1", "n2", "n3"}
+
+
 def test_a_minority_confirms_nothing() -> None:
     rig = Rig()
     rig.deaf = {"n1", "n2"}
