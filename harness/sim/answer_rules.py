@@ -177,8 +177,8 @@ def alter_partition(s: BrokerStep, r: Replica, m: AlterPartition, body: bytes) -
     said = m.broker_epoch, m.leader_epoch, m.partition_epoch
     has = ctx.broker_epoch, r.leader_epoch, r.partition_epoch
     yield from _differs("broker epoch, leader epoch, partition epoch", said, has)
-    if not s.traced(PROPOSED):
-        return
+    if not s.traced_of(r, PROPOSED):
+        return  # It is sent again, as it was made.
     if b is not None and b.pending is not None and b.pending.request is not m:
         yield "proposed an ISR while another proposal was not answered"
     names = [name for name, _ in m.isr]

@@ -79,9 +79,13 @@ class BrokerStep(msgspec.Struct):
         """Return whether the step traced an event of that name."""
         return any(event["event"] == name for event in self.effects.trace)
 
-    def changed_role(self, r: Replica) -> bool:
-        """Return whether a replica's role or epoch changed, perhaps after a message was sent."""
+    def traced_of(self, r: Replica, name: str) -> bool:
+        """Return whether the step traced an event of that name about the partition of a replica."""
         return any(
-            event["event"] == ROLE and event["partition"] == r.partition
+            event["event"] == name and event["partition"] == r.partition
             for event in self.effects.trace
         )
+
+    def changed_role(self, r: Replica) -> bool:
+        """Return whether a replica's role or epoch changed, perhaps after a message was sent."""
+        return self.traced_of(r, ROLE)
