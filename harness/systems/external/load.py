@@ -148,9 +148,10 @@ def load_object(place: str) -> Any:
         why = in_words(error)
         if isinstance(error, AttributeError) and error.obj is found and error.name == name:
             why = f"{module} has no {name}"
-        # Those that come with floodmark have extras with the names of their modules.
+        # Those that come with floodmark have extras: that of redis_streams is redis.
         if isinstance(error, ModuleNotFoundError) and module.startswith("harness.systems."):
-            why += f": pip install '.[{module.rpartition('.')[2]}]' in a clone of floodmark"
+            extra = module.rpartition(".")[2].partition("_")[0]
+            why += f": pip install '.[{extra}]' in a clone of floodmark"
         raise UsageError(f"system '{place}' cannot be loaded: {why}") from None
 
 

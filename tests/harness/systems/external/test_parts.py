@@ -7,6 +7,7 @@ import itertools
 import json
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +36,7 @@ from nemesis.strace import Tracers
 from nemesis.view import ClusterView
 from nemesis.world import DiskDamage, DiskFails
 from node.formats import trace
-from node.formats.errors import FloodmarkError
+from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
 from tests.support import trial_adapters
 from tests.support.paths import ROOT
@@ -547,3 +548,15 @@ def test_the_adapters_that_come_with_floodmark_have_no_mistakes() -> None:
     for name, most in (("adapter.py", 100), ("naive_log.py", 140)):
         assert len((example / name).read_text("utf-8").splitlines()) <= most, name
     assert set(HINTS) <= set(ANOMALIES)
+
+
+@pytest.mark.parametrize("module", ["rabbitmq", "rabbitmq_queues"])
+def test_a_client_library_that_is_missing_is_named_with_its_extra(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"harness.systems.{module}"
+    monkeypatch.delitem(sys.modules, place, raising=False)
+    for library in ("amqp", "rstream"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UsageError, match=r"pip install '\.\[rabbitmq\]'"):
+        load.load_object(f"{place}:")
