@@ -148,6 +148,13 @@ def states_of_groups(group: Group) -> Found:
 Views = list[tuple[str, GroupView]]
 
 
+def given_to_groups(group: Group) -> bool:
+    """Return whether `undelivered` judges the partition: a group that was promised every record
+    consumes it."""
+    views = group.memo(_of_partition)
+    return any(view.concerned and view.promise.at_least_once for _, view in views)
+
+
 def _of_partition(group: Group) -> Views:
     """Return what each group did in a partition; nothing of one that is no log."""
     special = group.partition == METADATA_PARTITION or group.partition.startswith(GROUP_PREFIX)

@@ -23,6 +23,7 @@ from checker.checks.findings import (
     record_witness,
     send_witness,
 )
+from checker.checks.groups import given_to_groups
 from checker.checks.registry import Check
 from checker.evidence.columns import Mask
 from checker.evidence.contents import (
@@ -85,7 +86,9 @@ def losses(group: Group) -> Iterator[Cases | Examined | Unknown | dict[str, Loss
     if not (len(known.sends) or len(known.polls) or len(group.of(Contents))):
         yield {"loss": LossCount()}
         return
-    if not (group.meta.promise.reads or len(known.polls) or logs_expected(group)):
+    unread = not (group.meta.promise.reads or len(known.polls) or logs_expected(group))
+    if unread and given_to_groups(group):
+        yield {"loss": LossCount()}
         return  # only groups read it: whether they got all is judged by `undelivered`
     required = _required(known)
     read = (required.flags & READ_OK) != 0
@@ -277,7 +280,7 @@ def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
         shown &= ~_ended_below(group, known, required.last)
     if group.meta.source and not len(known.final_reads):
         shown = read
-        if group.meta.promise.groups is not None and not len(known.polls):
+        if promise.reads and promise.groups is not None and not len(known.polls):
             return ""  # only groups read it: whether they got all is judged by `undelivered`
     required = required.take(owed & ~shown)
     if len(required):

@@ -160,8 +160,8 @@ class _Reads:
 
     def extremes(self) -> I64:
         """Return the final reads that show how far those of a partition reached, where they began
-        and which end they stated; the one that states the highest start of the log; and one read of
-        each node in which it stated an end."""
+        and which end they stated; the one that states the highest start of the log; and the read of
+        each node in which it stated the highest end."""
         final, starts = np.flatnonzero(self.final), np.flatnonzero(self.ok & (self.log_start >= 0))
         begun = final[self.start[final] >= 0]
         found = [
@@ -172,6 +172,7 @@ class _Reads:
         ]
         if self.node is not None:
             stated = np.flatnonzero(self.ok & (self.hw > 0))
+            stated = stated[np.argsort(self.hw[stated], kind="stable")]
             nodes = int(self.node.max(initial=0)) + 1
             cell = self.part[stated] * nodes + self.node[stated]
             row = np.full(len(self.partitions) * nodes, -1, np.int64)

@@ -258,8 +258,9 @@ def _watermarks(group: Group) -> str:
     highest = np.full(len(told), -1, np.int64)
     np.maximum.at(highest, events.node, events.hw)
     above = np.flatnonzero(answers & told[reads.node] & (reads.hw > highest[reads.node]))
-    for row in above[:1].tolist():
-        node = reads.name(int(reads.node[row]))
+    above = above[reads.hw[above] == reads.hw[above].max(initial=-1)]
+    # Of answers that prove nothing more the highest is kept: name it, of several nodes the first.
+    for node, row in sorted((reads.name(int(reads.node[row])), row) for row in above.tolist())[:1]:
         if node in group.replicas:
             return (
                 f"the trace of {node} has no high watermark of {group.partition} above "
@@ -269,7 +270,7 @@ def _watermarks(group: Group) -> str:
     if len(unnamed) and told.any():
         return (
             f"no trace has a high watermark of {group.partition} above {highest.max()}, though an "
-            f"answer states {reads.hw[unnamed[0]]}"
+            f"answer states {reads.hw[unnamed].max()}"
         )
     for code in np.flatnonzero(stated & ~told).tolist():
         if heads.name(code) in group.replicas:

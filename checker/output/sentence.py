@@ -144,13 +144,18 @@ def _losses(judged: Judgement, required: int) -> str:
 
 def _outlived(judged: Judgement) -> str:
     """Say which faults the records survived, and which replicas were examined."""
+    results = {p.property: p.verdict for p in judged.properties}
+    given = not judged.meta.promise.reads and results.get(LOST_WRITES) is Verdict.NOT_EXAMINED
+    kept = "were given to the group" if given else "were kept"
     if judged.meta.source:
         return (
-            "were kept, as far as a history alone shows: it records no faults, and no replica's "
-            "log was examined"
+            f"{kept}, as far as a history alone shows: it records no faults, and no replica's log "
+            "was examined"
         )
     faults = int(judged.measures.get("faults", 0))
-    through = f"outlived {plural(faults, 'fault')}" if faults else "were kept; no fault took effect"
+    through = f"outlived {plural(faults, 'fault')}" if faults else f"{kept}; no fault took effect"
+    if given and faults:
+        through = f"{kept} in spite of {plural(faults, 'fault')}"
     if any(a.property == AGREEMENT and a.verdict is Verdict.VALID for a in judged.anomalies):
         return f"{through}; replicas differ in what is committed, which the promise allows"
     seen = judged.meta.capabilities

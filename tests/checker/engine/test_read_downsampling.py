@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -91,6 +91,10 @@ def test_goldens_in_blocks(tmp_path: Path, name: str) -> None:
             assert_same(facts_of(folder), rows, seed)
 
 
+def _poll(count: int) -> tuple[Any, ...]:
+    return (0, 0, count, "ok", 0, False, False, False, -1, ())
+
+
 POLLS = st.lists(
     st.tuples(
         st.integers(0, 2),  # process
@@ -110,6 +114,7 @@ POLLS = st.lists(
 
 
 @budget(40)
+@example([_poll(0), _poll(3), _poll(4), _poll(1)], 4, 0, False, 6, False)
 @given(
     POLLS,
     st.integers(1, 50),
