@@ -8,6 +8,7 @@ the group, once for each of them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from checker.evidence.facts import ENOUGH_SETTLED, OP_KINDS, Contents, GroupOps,
 from checker.evidence.sorting import I64
 from checker.ingest.joined import outcomes
 from checker.ingest.tables import Columns
-from harness.formats.history import GROUP_PREFIX, Op
+from harness.formats.history import GROUP_PREFIX, Delivered, GroupPosition, Op
 from node.formats.trace import METADATA_PARTITION
 
 MEMBERSHIP: Final = ("join", "leave", "crash", "assign")
@@ -41,7 +42,9 @@ class GroupRows:
         self._groups: set[str] = set()
         self._partitions: set[str] = set()
         self._shared: list[tuple[Any, ...]] = []
-        self._settled = 0
+        # by group what was settled, as far as it is needed: member, partition, record, and the
+        # operation of a commit
+        self._settled: defaultdict[str, set[tuple[str, str, int, int]]] = defaultdict(set)
         # by group the polls that ended ok and began after its last change of members
         self._steady: dict[str, list[tuple[Any, ...]]] = {}
 
@@ -61,21 +64,16 @@ class GroupRows:
 
         named = said.deliveries or (asked.deliveries if op.f != "poll" else ())
         runs = [run for given in named for run in given.records]
-        settles = op.f in SETTLING and outcome != "fail"
-        handled = sum(run.count for run in runs) + len(said.positions or asked.positions)
         times = max((run.times for run in runs), default=0)
-        count = len(partitions) if op.f in MEMBERSHIP else handled
+        settled = 0
+        if op.f in SETTLING and outcome != "fail":
+            settled = self._settled_first(op, named, said.positions or asked.positions)
+        count = len(partitions) if op.f in MEMBERSHIP else settled
         own = row(GROUP_PREFIX + op.group, Shape.OPERATION, (-1, count, -1, -1, times, -1))
         new = op.group not in self._groups
         self._groups.add(op.group)
-        if (
-            new
-            or op.f in MEMBERSHIP
-            or op.f == "poll"
-            or (settles and self._settled < ENOUGH_SETTLED)
-        ):
+        if new or op.f in MEMBERSHIP or op.f == "poll" or settled:
             self.rows.append(own)
-        self._settled += settles * handled
         if new or op.f in MEMBERSHIP or (op.f == "poll" and (final or outcome != "ok")):
             self._shared.append(own)
         if op.f in MEMBERSHIP:
@@ -96,6 +94,23 @@ class GroupRows:
         for partition in dict.fromkeys(partitions):
             seq += 1
             self.rows.append(row(partition, Shape.PARTITION, _NOTHING))
+
+    def _settled_first(
+        self, op: Op, named: Sequence[Delivered], positions: Sequence[GroupPosition]
+    ) -> int:
+        """Return how many records its member settles that it did not settle before, and positions
+        it commits; 0 once enough are known. An ack without an answer is sent again."""
+        known = self._settled[op.group]
+        before = len(known)
+        if before >= ENOUGH_SETTLED:
+            return 0
+        for given in named:
+            for run in given.records:
+                for n in range(min(run.count, ENOUGH_SETTLED)):
+                    record = run.offset + n if run.offset >= 0 else -2 - run.value - n
+                    known.add((op.member, given.partition, record, -1))
+        known |= {(op.member, at.partition, at.offset, op.op) for at in positions}
+        return len(known) - before
 
     def _keep(self, polls: list[tuple[Any, ...]], own: tuple[Any, ...]) -> None:
         """Keep a poll after the last change of members; of very many only as many as show that the

@@ -15,14 +15,16 @@ from harness.formats.history import show_value
 
 def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
     """Find `undelivered`: a record was not delivered, though the drain was quiet, whose send ended
-    ok before the drain began, or which a final read returned before."""
+    ok before the drain began, with durable acks, or which a final read returned before."""
     limit = view.promise.max_deliver
     if 0 <= limit <= view.unanswered:
         return
     sends, delivered = known.sends, view.delivered
     done = np.where(sends.complete_us >= 0, sends.complete_us, NEVER)
     sure = (sends.outcome == Outcome.OK) & (done < view.drain_us)
-    rows = np.flatnonzero(sure | (sends.outcome == Outcome.INFO))
+    if known.group.meta.promise.acks == -1:  # else nothing is promised, and the policy allows it
+        sure &= sends.acks == -1
+    rows = np.flatnonzero(sends.outcome != Outcome.FAIL)
     run, place = expand(sends.count[rows])
     value = sends.value[rows][run] + place
     offset = np.where(sends.offset[rows][run] >= 0, sends.offset[rows][run] + place, -1)
@@ -88,9 +90,9 @@ def settles_unknown(view: GroupView) -> int:
 
 
 def few_deliveries(view: GroupView) -> Iterator[Case]:
-    """Find `few-deliveries`: fewer than 10 deliveries were settled or positions committed; or no
-    record was delivered twice, to a group with acks whose deliveries are counted; or one member
-    alone owned partitions, in a group with positions."""
+    """Find `few-deliveries`: fewer than 10 records were settled, each once by a member, or commits
+    made; or no record was delivered twice, to a group with acks whose deliveries are counted; or
+    one member alone owned partitions, in a group with positions."""
     ops = view.ops
     ok = ops.outcome == Outcome.OK
     settling = view.events("ack", "nack", "commit")

@@ -174,7 +174,10 @@ class Judge:
             mine = [r for r in self.delivered if r.value == value or self.perhaps_at(r, offset)]
             if not mine:
                 seen = self.read_before.get(value, NEVER)
-                owed = op.outcome == "ok" and op.end < begin and self.may_be_kept(value)
+                sends = [s for s in op.asked.sends if s.partition == self.partition]
+                weak = any(s.acks != -1 and s.value <= value < s.value + s.count for s in sends)
+                owed = op.outcome == "ok" and op.end < begin and not weak
+                owed &= self.may_be_kept(value)
                 owed |= op.outcome != "fail" and seen < begin
                 if owed and not self.exhausted(()):
                     yield "undelivered"
@@ -350,7 +353,8 @@ def few(lines: Iterable[Op], promise: GroupPromise) -> set[str]:
     tried = [op for op in whole_operations(lines) if op.asked.group and op.outcome != "fail"]
     settling = [op for op in tried if op.f in ("ack", "nack", "commit")]
     ops = [op for op in tried if op.outcome == "ok"]
-    settled = sum(len([*records_of(op)]) + len(op.asked.positions) for op in settling)
+    records = {(op.member, r.partition, r.key) for op in settling for r in records_of(op)}
+    settled = len(records) + sum(len(op.asked.positions) for op in settling)
     times = [r.times for op in ops if op.f == "poll" for r in records_of(op)]
     owners = {op.member for op in ops if op.f == "assign"}
     once = promise.kind == "acks" and max(times, default=0) == 1
