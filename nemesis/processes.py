@@ -17,6 +17,12 @@ class CannotAct(FloodmarkError):
     """An action is impossible in the present state of a node; the message says why."""
 
 
+def refuse_client(node: str) -> None:
+    """Refuse a client, of which only the links can fail. Raises CannotAct."""
+    if node.startswith("c"):
+        raise CannotAct(f"{node} is a client: only its links can fail")
+
+
 class Processes:
     """The processes of the nodes of one world: kills, starts, pauses and resumes them, and keeps
     the view up to date. `fault` is the number of the fault that acts. Each method raises

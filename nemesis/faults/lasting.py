@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from nemesis.faults.kind import Effect, FaultKind, Healed, Injected, Site
-from nemesis.formats.cluster_spec import is_client
-from nemesis.processes import CannotAct
+from nemesis.processes import CannotAct, refuse_client
 from nemesis.world import Lasting
 from node.formats.errors import FloodmarkError
 
@@ -60,8 +59,7 @@ class LastingFault(FaultKind, frozen=True, kw_only=True):
         places = [*self.places(site)]
         for node, what in places:
             try:
-                if is_client(node):
-                    raise CannotAct(f"{node} is a client: only its links can fail")
+                refuse_client(node)
                 held[site.world.add(node, what)] = node
             except FloodmarkError as error:
                 if self.whole:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from nemesis.faults.kind import ONE_NODE, Consequence, Drawing, FaultKind, Healed, Injected, Site
-from nemesis.formats.cluster_spec import is_client
-from nemesis.processes import CannotAct
+from nemesis.processes import CannotAct, refuse_client
 from nemesis.world import World
 from node.formats.errors import FloodmarkError
 
@@ -60,8 +59,7 @@ def _each(nodes: Iterable[str], act: Callable[[str], str | None]) -> _Done:
     done, refused, notes = [], [], []
     for node in nodes:
         try:
-            if is_client(node):
-                raise CannotAct(f"{node} is a client: only its links can fail")
+            refuse_client(node)
             note = act(node)
         except FloodmarkError as error:
             refused.append(str(error))

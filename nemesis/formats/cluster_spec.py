@@ -50,11 +50,6 @@ def in_words(error: Exception) -> str:
     return f"{path}: {text[0].lower()}{text[1:]}" if path else text
 
 
-def is_client(name: str) -> bool:
-    """Return whether a node's name is that of a client: c1, c2, ..."""
-    return name[:1] == "c" and name[1:].isdigit()
-
-
 def is_voter(name: str) -> bool:
     """Return whether a node's name is that of a voter: v1, v2, ..."""
     return name[:1] == "v" and name[1:].isdigit()

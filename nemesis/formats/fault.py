@@ -12,15 +12,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from harness.formats.history import GROUP_PREFIX
-from nemesis.formats.cluster_spec import (
-    After,
-    Cluster,
-    Milliseconds,
-    Strict,
-    Workload,
-    in_words,
-    is_client,
-)
+from nemesis.formats.cluster_spec import After, Cluster, Milliseconds, Strict, Workload, in_words
 from node.formats.errors import unknown_name
 from node.formats.json_input import decode
 from node.formats.messages import MESSAGE_KINDS
@@ -152,8 +144,8 @@ def _wrong_target(
     for name in text.split(","):
         if _NODE.fullmatch(name) is None:
             return f"'{name}' is neither a node nor a role ({', '.join(ROLES)})"
-        if not is_client(name) and name not in nodes:
+        if name[0] != "c" and name not in nodes:
             return f"no node '{name}' in this cluster"
-        if is_client(name) and int(name[1:]) > clients:
+        if name[0] == "c" and int(name[1:]) > clients:
             return f"no client '{name}' in this workload"
     return None
