@@ -213,7 +213,8 @@ class GroupOps(Facts):
     records, from `value`, `offset` and `id` on; `times`: how often these were delivered. Of a
     position it has `offset` and `pending`. `low_us`: no record of the answer left the system
     before. `requeue`: a nack gives its records back. Of an operation `count` is the number of
-    partitions that it names; of a poll, ack or commit that of records or positions."""
+    partitions that it names; of an ack or commit that of records that its member did not settle
+    before, or of positions."""
 
     order_by = ("op", "seq")
     op, seq, what, shape = Numbers(), Numbers(0), Numbers(0), Numbers(0)
