@@ -402,13 +402,13 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 # The most lines of Python in a package, and of all documents together. A budget only falls, except
 # by what a feature needs: groups of consumers, a grammar of schedules, more systems and clients.
 BUDGETS = {
-    "documents": 4_450,
-    "node": 12_006,
+    "documents": 4_464,
+    "node": 12_022,
     "nemesis": 9_819,
-    "checker": 18_307,
+    "checker": 18_340,
     "reports": 6_098,
-    "harness": 36_794,
-    "tests": 49_605,
+    "harness": 36_231,
+    "tests": 49_541,
 }
 
 
