@@ -5,11 +5,14 @@ the message and the state before, never how the broker decides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from harness.sim.step import Before, BrokerStep, Entries
 from node.core import batch as batches
+from node.core.batch import BatchView
 from node.core.protocol import Commit, Protocol, Truncation
 from node.core.replica import Replica
 from node.formats.messages import (
@@ -73,10 +76,14 @@ def _stays(r: Replica, b: Before) -> Iterator[str]:
 def _extends(chain: str, data: bytes) -> dict[int, str]:
     """Return the ends of batches and the prefix hashes there, if they follow on `chain`."""
     found, last = {}, bytes.fromhex(chain or "00" * 8)
-    for one in batches.split(data) if data else ():
+    for one in _batches(data):
         last = batches.chain(last, one)
         found[one.end] = last.hex()
     return found
+
+
+def _batches(data: bytes) -> Sequence[BatchView]:
+    return batches.split(data) if data else ()
 
 
 # -- "A response, on the follower"
@@ -206,19 +213,25 @@ def on_append(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
         return
     ends = _extends(b.at[1], s.body)
     end = max(ends, default=m.offset)
-    begins = [m.offset, *ends]
-    differs = any(
-        begin < b.leo and b.hashes.get(each) != chain
-        for begin, (each, chain) in zip(begins, ends.items(), strict=False)
-    )
-    leo = end if differs or end > b.leo else b.leo
+    had = [one.end for one in itertools.takewhile(partial(_had, b), _batches(s.body))]
+    leo = end if len(had) < len(ends) else b.leo
     hw = max(b.hw, min(end, m.hw), r.log.start)
     if (r.leo, r.hw) != (leo, hw):
         yield f"has log end {r.leo} and high watermark {r.hw}, and should have {leo} and {hw}"
-    elif any(r.log.hash_at(each) != (each, chain) for each, chain in ends.items()):
+    elif all(b.hashes.get(each) == ends[each] for each in had) and any(
+        r.log.hash_at(each) != (each, chain) for each, chain in ends.items()
+    ):
         yield f"has another log below {end} than its leader sent"
     if answer.end != end:
         yield f"answered that its log is its leader's below {answer.end}, and compared up to {end}"
+
+
+def _had(b: Before, one: BatchView) -> bool:
+    """Return whether a follower had a record of the same term there. It keeps that, as Raft does;
+    two of one term differ only if a disk has lost what it had synced."""
+    return one.base_offset < b.leo and one.epoch == max(
+        (epoch for epoch, start in b.entries if start <= one.base_offset), default=-1
+    )
 
 
 def _epoch_before(r: Replica, b: Before, m: AppendEntries) -> int:
