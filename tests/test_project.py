@@ -407,8 +407,8 @@ BUDGETS = {
     "nemesis": 9_819,
     "checker": 18_340,
     "reports": 6_098,
-    "harness": 36_244,
-    "tests": 49_541,
+    "harness": 36_250,
+    "tests": 49_560,
 }
 
 
