@@ -23,7 +23,7 @@ from harness.cli.values import NameAndValue, ValueKind, kind_of
 from harness.formats.options import settings_of
 
 Command = Callable[[Any], int | None]
-_META: Final = ("ge", "gt", "le", "description")
+_META: Final = ("ge", "gt", "le", "pattern", "description")
 
 
 class Option(NamedTuple):
@@ -82,14 +82,18 @@ class Option(NamedTuple):
 
 def as_command(function: Command) -> Callable[..., Any]:
     """Return a function for Typer with one parameter for each option, which calls `function` with
-    the request that they make. It does nothing if a subcommand is called."""
+    the request that they make, if that passes its own `check`: before anything slow is imported. It
+    does nothing if a subcommand is called."""
     request = request_of(function)
     options = [(option, option.parameter()) for option in options_of(request)]
 
     def run(context: typer.Context, **given: Any) -> int | None:
         if context.invoked_subcommand is not None:
             return 0
-        return function(_made(request, [(option, given[p.name]) for option, p in options]))
+        made: Any = _made(request, [(option, given[p.name]) for option, p in options])
+        if hasattr(made, "check"):
+            made.check()
+        return function(made)
 
     context = inspect.Parameter(
         "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context

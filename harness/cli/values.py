@@ -61,6 +61,18 @@ class OneOf(ValueKind):
         return text
 
 
+class Written(ValueKind):
+    """A text of one form, with examples of it."""
+
+    def __init__(self, pattern: str, such_as: str) -> None:
+        self._pattern, self._such_as = re.compile(pattern), such_as
+
+    def convert(self, text: str, option: str) -> str:
+        if self._pattern.fullmatch(text) is None:
+            _refuse(option, f"must be such as {self._such_as}, not '{_shown(text)}'")
+        return text
+
+
 class Number(ValueKind):
     """A finite number from `least` to `most`; with `above`, `least` itself is too small."""
 
@@ -239,7 +251,7 @@ def kind_of(hint: Any, about: Mapping[str, Any], extra: Mapping[str, str]) -> Va
     if hint is Path:
         return _PATHS[extra["path"]]()
     if hint is str:
-        return ValueKind()
+        return Written(about["pattern"], extra["such as"]) if "pattern" in about else ValueKind()
     if get_origin(hint) is Literal:
         return OneOf(get_args(hint))
     number = Duration if extra.get("written") == "duration" else Whole if hint is int else Number

@@ -85,8 +85,15 @@ SystemOfFolder = Annotated[
     ),
 ]
 """The system of a run or finding, where a command repeats one."""
+SparkMaster = Annotated[
+    str,
+    Meta(
+        pattern=r"(local(\[(\d+|\*)(, *\d+)?\])?|(spark|k8s|mesos)://\S+|yarn)",
+        extra={"such as": "spark://host:7077 or local[2]"},
+    ),
+]
 Master = Annotated[
-    str | None, Meta(description="URL of a Spark cluster [default: Spark on this machine].")
+    SparkMaster | None, Meta(description="URL of a Spark cluster [default: Spark on this machine].")
 ]
 OnSpark = Annotated[bool, Meta(description="Judge without Spark.")]
 Quiet = Annotated[bool, Meta(description="Do not show progress.")]

@@ -59,12 +59,9 @@ def next_share(
 
 def with_whole_budget(request: NightlyRequest) -> NightlyRequest:
     """Return a request whose `--systems` are those of `--systems-only`, with the whole budget that
-    rows leave. Raises UsageError if both are given, or the simulated world alone."""
+    rows leave."""
     if request.systems_only is None:
         return request
-    if request.systems is not None or not request.real:
-        other = "--no-real" if not request.real else "--systems"
-        raise UsageError(f"--systems-only and {other} exclude each other")
     share = 100 - (request.rows_share if request.rows else 0)
     return msgspec.structs.replace(request, systems=request.systems_only, systems_share=share)
 

@@ -19,6 +19,7 @@ from harness.formats.options import (
     Store,
     worker_count,
 )
+from node.formats.errors import UsageError
 
 
 class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +66,12 @@ class NightlyRequest(msgspec.Struct, frozen=True, kw_only=True):
     kept_per_class: int = 5
     systems_share: int = 20
     rows_share: int = 20
+
+    def check(self) -> None:
+        """Check the request. Raises UsageError for options that exclude each other."""
+        if self.systems_only is not None and not (self.systems is None and self.real):
+            other = "--systems" if self.real else "--no-real"
+            raise UsageError(f"--systems-only and {other} exclude each other")
 
     @property
     def cores(self) -> int:

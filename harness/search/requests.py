@@ -20,6 +20,7 @@ from harness.formats.options import (
     Page,
     Quiet,
     Seed,
+    SparkMaster,
     Store,
     SystemOfFolder,
     SystemSettings,
@@ -65,7 +66,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     shrink: Annotated[bool, Meta(extra=REAL)] = True
     """Of a system: only keep what is found."""
     jobs: Jobs = 0
-    master: Annotated[str | None, Meta(extra=SIMULATED)] = None
+    master: Annotated[SparkMaster | None, Meta(extra=SIMULATED)] = None
     """URL of a Spark cluster to search on instead of this machine."""
     store: FindingsStore = Path("store")
     quiet: Quiet = False

@@ -56,7 +56,6 @@ def search(
     """Search, save findings, shrink and explain them while there is time. A search of the store
     that was stopped is continued. `output` gets messages on findings as soon as they are known.
     Raises UsageError for an impossible search, StorageError when the store cannot be written."""
-    request.check()
     subject = subject_of(request)
     file = journal_of(request.store, subject, request.seed)
     # In the simulated world a schedule fails again for certain.

@@ -166,8 +166,8 @@ class SimWorld(World):
 class SimCluster(ClusterUnderTest):
     """The cluster of one simulated run. `trace` has every event so far; `exits` and `output` have
     every end of a process. `on_trace` is called with each turn's trace events before the turn's
-    messages leave, `on_history` with each line of the history. It is also the `Pace` of the run:
-    `wait` lets virtual time pass."""
+    messages leave, `on_history` with each line of the history, `on_end` with each end of a process.
+    It is also the `Pace` of the run: `wait` lets virtual time pass."""
 
     def __init__(
         self,
@@ -175,12 +175,13 @@ class SimCluster(ClusterUnderTest):
         seed: int,
         on_trace: Callable[[SimNode, list[TraceEvent]], None],
         on_history: Callable[[Op], None],
+        on_end: Callable[[Exit, str], None],
         latency: LatencyProfile = IDEAL,
     ) -> None:
         cluster = schedule.cluster
         self._schedule = schedule
         self._on_trace = on_trace
-        self._on_history = on_history
+        self._on_end = on_end
         self.brokers = cluster.broker_names()
         self.voters = cluster.voter_names()
         self._unread: list[Problem] = []
@@ -344,6 +345,7 @@ class SimCluster(ClusterUnderTest):
             self.output.setdefault(end.node, []).append(output)
         if end.by == "itself":
             self.view.lost(end.node)
+        self._on_end(end, output)
 
 
 def _awaited(schedule: Schedule) -> set[str]:

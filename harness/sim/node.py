@@ -186,7 +186,11 @@ class SimNode:
             return
         own_us = at_us if self._clock is HOST_CLOCK else self._clock.read(at_us)
         if self._deadline_us <= own_us and not self._is_slow and not self._inbox:
-            self._deadline_us = self.core.put_off(own_us)
+            try:
+                self._deadline_us = self.core.put_off(own_us)
+            except FloodmarkError as error:
+                self._broken(error)
+                return
         if self._deadline_us > own_us:
             self._arm()
             return

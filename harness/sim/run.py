@@ -7,6 +7,8 @@ import gc
 import hashlib
 import itertools
 import random
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +29,7 @@ from harness.runs.storm import Storm
 from harness.sim import folder
 from harness.sim.cluster import NeverStarted, SimCluster, stall_report
 from harness.sim.disk import SimDisk
+from harness.sim.event_queue import EventQueue
 from harness.sim.group_invariant import GroupInvariant
 from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
@@ -42,10 +45,13 @@ from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
 from node.core.protocol import protocol
+from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
 
 StopAt = Literal["any", "visible", "never"]
 RUNS_PER_COLLECTION: Final = 20
+LOOK_S = 5.0
+"""The processor time between two looks at whether a run goes on."""
 _runs: Final = itertools.count(1)
 _encoder: Final = msgspec.json.Encoder()
 
@@ -142,8 +148,34 @@ def simulate(
             run.cluster.network.exempt(exempt)
         if keep is not None:
             run.cluster.network.record(run.messages.append)
-        run.execute()
+        with endless_steps_end(run.cluster.queue):
+            run.execute()
         return run.result(keep)
+
+
+@contextlib.contextmanager
+def endless_steps_end(queue: EventQueue) -> Iterator[None]:
+    """End a step of a core that never ends by itself: look every `LOOK_S` seconds of processor time
+    whether an event was carried out, and raise a FloodmarkError in the present one if none was.
+    Signals arrive in the main thread, and in no compiled loop."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen = -1
+
+    def look(number: int, frame: object) -> None:
+        nonlocal seen
+        if seen == queue.events:
+            raise FloodmarkError(f"it never rests: a step takes more than {LOOK_S:g} s")
+        seen = queue.events
+
+    before = signal.signal(signal.SIGVTALRM, look)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LOOK_S, LOOK_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 @contextlib.contextmanager
@@ -196,7 +228,8 @@ class SimRun:
         self.stop_at = stop_at
         self.faults: list[FaultLine] = []
         self.messages: list[MessageLine] = []
-        self.cluster = SimCluster(schedule, seed, self._on_trace, self._on_history, latency)
+        hooks = self._on_trace, self._on_history, self._on_end
+        self.cluster = SimCluster(schedule, seed, *hooks, latency)
         self.info = first_info(
             schedule, seed, SYSTEM, world="simulated", now_us=self.cluster.now_us()
         )
@@ -348,6 +381,12 @@ class SimRun:
     def _on_history(self, op: Op) -> None:
         if self.invariants is not None:
             self.invariants.on_history(op)
+            self._stop()
+
+    def _on_end(self, end: Exit, output: str) -> None:
+        checker = self.invariants
+        if checker is not None and checker.disks_kept and not end.expected:
+            checker.ended(end.node, end.code or 0, output)
             self._stop()
 
     def _on_violation(self, violation: Violation) -> None:

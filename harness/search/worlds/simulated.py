@@ -16,7 +16,7 @@ from harness.search.catalogue.known_bugs import SearchTarget, correct_protocols
 from harness.search.deadline import Stop
 from harness.search.draw.mixture import GENERATOR_VERSION, Mixture
 from harness.search.findings import in_words
-from harness.search.search_jobs import AnySearchJob
+from harness.search.search_jobs import AnySearchJob, FinishJob, SearchJob
 from harness.search.shrink.explain import explain, write
 from harness.search.shrink.real_schedule import real_schedule
 from harness.search.shrink.shrinker import SIMULATED_PASSES
@@ -32,6 +32,8 @@ from node.formats.removal import try_to_remove
 
 SHRINK_TRIES: Final = 1_500
 HANGS_S: Final = 3600.0
+LATE_S: Final = 600.0
+"""The time beyond its own limit after which a job counts as hung."""
 CHUNK: Final = 1_000_000
 """Schedules of a job for a known bug; it ends at its time limit, or when the bug is found."""
 INTERNAL: Final = "internal-invariant"
@@ -64,7 +66,10 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         return not self.bugs and self.protocol in correct_protocols()
 
     def longest_s(self, job: AnySearchJob) -> float:
-        """Return after how many seconds a job counts as hung and is killed."""
+        """Return after how many seconds a job counts as hung and is killed; the simulated world
+        ends a step that hangs much earlier."""
+        if isinstance(job, SearchJob | FinishJob) and job.seconds:
+            return job.seconds + LATE_S
         return HANGS_S
 
     def draw(self, seed: int, number: int) -> Schedule:

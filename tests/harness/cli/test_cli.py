@@ -170,6 +170,15 @@ def test_help_lists_every_command_and_imports_none() -> None:
     assert imported & SLOW == {"msgspec"}
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "line", ["search", "nightly --systems-only x --no-real", "check --master nonsense ."]
+)
+def test_a_request_is_refused_before_anything_slow_is_imported(line: str) -> None:
+    _, imported = imported_by(f"main({line.split()})", COMMAND)
+    assert imported & SLOW == {"msgspec"}
+
+
 def test_the_summaries_of_commands_are_those_of_their_own_help() -> None:
     listed, whole = (typer.main.get_command(main.assemble(words)) for words in (["--help"], None))
     assert isinstance(listed, typer.core.TyperGroup)

@@ -25,6 +25,7 @@ from harness.cli.values import (
     Whole,
     WritableFile,
     WritableFolder,
+    Written,
     kind_of,
 )
 from node.formats.errors import UsageError
@@ -95,6 +96,8 @@ def wrong(kind: ValueKind, tmp_path: Path) -> list[str]:
             outside += [str(kind.least)] * kind.above
             half = ["1.5"] if isinstance(kind, Whole) else []
             return [*outside, *half, "nan", "inf", "-inf", "1e999", "9" * 400, "three", ""]
+        case Written():
+            return ["", "nonsense", "local[", "spark://", "x" * 5000]
         case OneOf():
             return ["", "neither", "x" * 5000]
         case ExistingFolder():

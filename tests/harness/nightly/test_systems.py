@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from harness.formats.journal import Lost
 from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import SystemStorms, label_of
 from harness.nightly import plan
+from harness.nightly.requests import NightlyRequest
 from harness.nightly.summary_text import EXIT_GREEN, EXIT_RED
 from nemesis.formats import schedule as schedules
 from node.formats.errors import UsageError
@@ -139,9 +141,10 @@ def test_a_night_for_one_log_storms_only_that_log(
     assert "not covered" not in said
     assert f"{len(rows(store))} valid; fails in 0 of {len(rows(store))} (95 %: 0 to " in said
     assert "schedules" not in said, "nothing is said of work that was not wanted"
-    for other in ({"systems": TRIAL}, {"real": False}):
+    others: tuple[dict[str, Any], ...] = ({"systems": TRIAL}, {"real": False})
+    for other in others:
         with pytest.raises(UsageError, match=r"--systems-only and --.* exclude each other"):
-            store.nightly(systems_only=TRIAL, **other)
+            NightlyRequest(systems_only=TRIAL, **other).check()
 
 
 def test_an_accepted_bucket_makes_no_night_red(

@@ -3,16 +3,26 @@ cluster that never starts and a process that never rests are findings."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from checker.formats.verdict import Verdict
+from harness.replay.replay import replay
+from harness.runs.requests import ReplayRequest
+from harness.search import findings
+from harness.search.search_jobs import FinishJob, SearchJob
 from harness.search.worlds.outcome import run_simulated
+from harness.search.worlds.simulated import SimulatedSubject
+from harness.search.worlds.subject import RunFolders
+from harness.sim import run as sim_run
 from harness.sim.latency_profile import LatencyProfile
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Pause
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core import follower
 from node.core.controller import Controller
+from node.core.replica import Replica
 
 BOOT_MS = 2000
 
@@ -52,4 +62,30 @@ def test_a_process_that_never_rests_is_a_finding(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(follower, "next_us", lambda r: 1)
     run = simulate(Schedule(cluster=Cluster(), workload=Workload(seed=1)), seed=1)
     assert run.verdict is Verdict.INVALID
-    assert run.sentence.startswith("invalid: n1 ended by itself with code 70")
+    assert run.sentence.startswith("invalid: n1 ended by itself with code 70: it never rests")
+
+
+def test_a_step_that_never_ends_is_found_shrunk_and_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower of the second leader is caught in a loop."""
+
+    def caught(r: Replica) -> int:
+        while r.leader_epoch > 1:
+            pass
+        return due_us(r)
+
+    due_us = follower.next_us
+    monkeypatch.setattr(follower, "next_us", caught)
+    monkeypatch.setattr(sim_run, "LOOK_S", 0.03)
+    subject, place = SimulatedSubject(protocol="kafka"), RunFolders(str(tmp_path))
+    searched = SearchJob(key="search/0", subject=subject, seed=0, first=0, count=100).do()
+    (finding,) = searched.findings
+    assert finding.bucket == "liveness: process-lives"
+    made = FinishJob(key="1", subject=subject, finding=finding, tries=25, place=place, form=False)
+    smallest = made.do().finding.smallest
+    assert len(smallest.faults) == 1
+    assert len(smallest.faults) < len(finding.drawn.faults)
+    (again,) = replay(ReplayRequest(file=findings.folder_of(tmp_path, finding)))
+    assert again.failed
+    assert "ended by itself with code 70: it never rests: a step takes more than" in again.sentence
