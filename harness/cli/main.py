@@ -42,7 +42,6 @@ _SUMMARIES: Final = {
     "replay": "Run a schedule again, simulated or on real processes.",
     "bugs": "List the known bugs; `bugs find` searches for each of them.",
     "nightly": "Search, storm and replay within a budget of time.",
-    "serve": "Browse the runs of a store in a web browser.",
     "systems": "List the systems under test; check an adapter.",
     "faults": "List the kinds of faults and what each does.",
     "protocols": "List the replication protocols and what each may break.",

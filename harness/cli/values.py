@@ -61,7 +61,7 @@ class OneOf(ValueKind):
         return text
 
 
-class Written(ValueKind):
+class FormattedText(ValueKind):
     """A text of one form, with examples of it."""
 
     def __init__(self, pattern: str, such_as: str) -> None:
@@ -251,7 +251,9 @@ def kind_of(hint: Any, about: Mapping[str, Any], extra: Mapping[str, str]) -> Va
     if hint is Path:
         return _PATHS[extra["path"]]()
     if hint is str:
-        return Written(about["pattern"], extra["such as"]) if "pattern" in about else ValueKind()
+        return (
+            FormattedText(about["pattern"], extra["such as"]) if "pattern" in about else ValueKind()
+        )
     if get_origin(hint) is Literal:
         return OneOf(get_args(hint))
     number = Duration if extra.get("written") == "duration" else Whole if hint is int else Number

@@ -80,7 +80,7 @@ def folders_with_pages(paths: Iterable[Path]) -> list[Path]:
         kept = (each for each in sorted(path.glob("findings/*")) if _is_reached(each, path))
         findings = [each for each in kept if _is_simulated(each)]
         own = {each / SIMULATED for each in findings}
-        runs = run_folders([path]) if not findings or _holds_runs(path) else []
+        runs = run_folders([path]) if not findings or holds_runs(path) else []
         found += [*(run for run in runs if run not in own), *findings]
     return found
 
@@ -110,7 +110,8 @@ def _found_on(finding: Path) -> FoundOn:
         raise UsageError(f"{finding / RECORD}: not a finding: {reason(error)}") from None
 
 
-def _holds_runs(path: Path) -> bool:
+def holds_runs(path: Path) -> bool:
+    """Return whether a folder is a store with runs."""
     return any(path.glob("*/*/run.json"))
 
 

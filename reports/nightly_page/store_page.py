@@ -1,4 +1,4 @@
-"""The list of a store's runs with their verdicts, the first page of `floodmark serve`.
+"""`store/runs.html`: the findings and runs of a store with their verdicts, as one page.
 
 A run folder that cannot be read is listed as such: nothing in a store is hidden."""
 
@@ -14,13 +14,12 @@ import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import RECORD, SIMULATED, STORE_FOLDER, Finding, FoundOn
-from harness.formats.nightly_run import nightly_runs
 from harness.formats.run_info import Phases
 from node.formats.json_input import Unreadable, read_file
 from reports import theme, wording
-from reports.nightly_page.index_model import BucketTrend, buckets
 from reports.nightly_page.index_page import INDEX
 
+LIST: Final = "runs.html"
 UNJUDGED: Final = "not judged"
 MOST_ROWS: Final = 500
 T = TypeVar("T")
@@ -59,9 +58,8 @@ class _Info(msgspec.Struct):
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run in the list. `path` is its folder within the store; `classes` are the `property:
-    anomaly` pairs that broke. `page` is "" if no page was built; `began` (local time) and `took`
-    are "" if the run does not record them."""
+    """One run in the list. `path` is its folder within the store. `page` is "" if no page was
+    built; `began` (local time) and `took` are "" if the run does not record them."""
 
     path: str
     protocol: str
@@ -71,7 +69,6 @@ class RunRow:
     state: str
     verdict: str
     sentence: str
-    classes: tuple[str, ...]
     page: str
     began: str
     took: str
@@ -92,36 +89,20 @@ class FindingRow:
     page: str
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A filter of the list: "" matches everything. `bucket` is the key of a bucket, or `property:
-    anomaly`; `text` is looked for in path and sentence."""
-
-    verdict: str = ""
-    protocol: str = ""
-    bucket: str = ""
-    text: str = ""
-
-
 class Store:
-    """The runs of a store for its web page; a run is read again only when its files changed."""
+    """The runs and findings of a store."""
 
     def __init__(self, path: Path) -> None:
-        """Read the store at `path`, which may be empty, or not exist yet."""
+        """Take the store at `path`, which may be empty."""
         self.path = path
-        self._known: dict[str, tuple[tuple[float, float], RunRow]] = {}
 
     def runs(self) -> list[RunRow]:
         """Return all runs, the latest first; runs in the folders of findings are simulated ones."""
         places = ("*/*/run.json", "findings/*/simulated/run.json")
         folders = [info.parent for place in places for info in self.path.glob(place)]
         # `latest` is a link to one of the others.
-        found = [self._run(folder) for folder in folders if not folder.is_symlink()]
+        found = [_read(folder, self.path) for folder in folders if not folder.is_symlink()]
         return sorted(found, key=lambda row: (-row.modified_s, row.path))
-
-    def buckets(self) -> list[BucketTrend]:
-        """Return the buckets of all nightly runs."""
-        return buckets(nightly_runs(self.path)[0])
 
     def findings(self) -> list[FindingRow]:
         """Return the saved findings that can be read, at most `MOST_ROWS`, the latest first."""
@@ -145,44 +126,10 @@ class Store:
             page=str(page.relative_to(self.path.resolve())) if is_here else "",
         )
 
-    def listed(self, wanted: Wanted) -> list[RunRow]:
-        """Return the runs that pass the filter, the latest first."""
-        runs = self.runs()
-        bucket = next((s for s in self.buckets() if s.shown.key == wanted.bucket), None)
-        return [row for row in runs if _fits(row, wanted, bucket)]
 
-    def _run(self, folder: Path) -> RunRow:
-        path = str(folder.relative_to(self.path))
-        stamp = _modified(folder / "run.json"), _modified(folder / "results.json")
-        known = self._known.get(path)
-        if known is None or known[0] != stamp or known[1].state == "running":
-            # A name that is no text is shown, but no link can name it.
-            shown = path.encode("utf-8", "replace").decode()
-            known = stamp, _read(folder, shown, max(stamp))
-            self._known[path] = known
-        return known[1]
-
-
-def _fits(row: RunRow, wanted: Wanted, bucket: BucketTrend | None) -> bool:
-    if wanted.verdict and row.verdict != wanted.verdict:
-        return False
-    if wanted.protocol and row.protocol != wanted.protocol:
-        return False
-    if wanted.text and wanted.text.lower() not in f"{row.path} {row.sentence}".lower():
-        return False
-    if not wanted.bucket:
-        return True
-    if bucket is None:
-        return wanted.bucket in row.classes
-    folder = bucket.shown.schedule.rpartition("/")[0]
-    if row.path in (folder, f"{folder}/simulated"):
-        return True
-    under = "+".join((row.protocol, *row.bugs))
-    about = bucket.shown
-    return (under, row.world) == (about.protocol, about.world) and about.name in row.classes
-
-
-def _read(folder: Path, path: str, modified_s: float) -> RunRow:
+def _read(folder: Path, store: Path) -> RunRow:
+    # A name that is no text is shown, but no link can name it.
+    path = str(folder.relative_to(store)).encode("utf-8", "replace").decode()
     info = _decoded(folder / "run.json", _Info) or _Info()
     result = _decoded(folder / "results.json", RunResult)
     page = f"{path}/report.html" if (folder / "report.html").is_file() else ""
@@ -196,12 +143,9 @@ def _read(folder: Path, path: str, modified_s: float) -> RunRow:
         page=page,
         began=info.began,
         took=info.took,
-        modified_s=modified_s,
+        modified_s=max(map(_modified, (folder / "run.json", folder / "results.json"))),
         verdict=result.verdict.value if result else UNJUDGED,
         sentence=result.sentence if result else f"{info.state}, and not judged",
-        classes=tuple(f"{name}: {first}" for name, first in result.broken.items())
-        if result
-        else (),
     )
 
 
@@ -219,20 +163,18 @@ def _modified(file: Path) -> float:
         return 0.0
 
 
-def render_list(store: Store, wanted: Wanted) -> str:
-    """Render the runs that pass the filter `wanted`, the latest first, and a form to change it."""
-    rows = store.listed(wanted)
-    everything = store.runs()
+def build_list(store: Path) -> Path:
+    """Write the page of a store and return its path. Raises ReportError, StorageError."""
+    return theme.write(store / LIST, render_list(Store(store)).encode("utf-8", "replace"))
+
+
+def render_list(store: Store) -> str:
+    """Render the findings and the runs, those that failed first, each the latest first."""
+    rows = sorted(store.runs(), key=lambda row: row.verdict != Verdict.INVALID)
     return theme.template("nightly_page/store.html.j2").render(
         rows=rows[:MOST_ROWS],
         findings=store.findings(),
-        more=max(0, len(rows) - MOST_ROWS),
-        found=len(rows),
-        total=len(everything),
-        wanted=wanted,
-        verdicts=[*map(str, Verdict), UNJUDGED],
-        protocols=sorted({row.protocol for row in everything}),
-        buckets=store.buckets(),
+        total=len(rows),
         marks={**{verdict.value: mark for verdict, mark in theme.MARKS.items()}, UNJUDGED: "…"},
         index=(store.path / INDEX).is_file(),
         INDEX=INDEX,

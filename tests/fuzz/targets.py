@@ -5,7 +5,6 @@ or time out of proportion. A new decoder or reader gets a row here."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import re
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-import h11
 import msgspec
 import pyarrow.parquet as pq
 
@@ -35,7 +33,6 @@ from harness.formats.finding import Explanation, Finding
 from harness.formats.journal import SearchRow
 from harness.formats.nightly_journal import AnyRow
 from harness.formats.nightly_run import NightlyRun
-from harness.serve.app import store_app
 from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import parse
 from node.core import batch, image, log_dump
@@ -238,81 +235,6 @@ def _journal(data: bytes) -> None:
         journal.read(file)
 
 
-# HTTP.
-
-
-_PLACE: Final = tempfile.TemporaryDirectory(prefix="floodmark-fuzz-")
-
-
-@cache
-def _store() -> Path:
-    place = Path(_PLACE.name)
-    run = place / "store" / "a" / "b"
-    run.mkdir(parents=True)
-    (run / "run.json").write_bytes(b"{}")
-    (place / "secret").write_bytes(_SECRET)
-    return place / "store"
-
-
-_SECRET: Final = b"not for anybody"
-
-
-def _http(data: bytes) -> None:
-    """Send a request, parsed as Uvicorn does, through the application."""
-    connection = h11.Connection(h11.SERVER)
-    connection.receive_data(data)
-    try:
-        request = connection.next_event()
-    except h11.RemoteProtocolError:
-        return
-    if isinstance(request, h11.Request):
-        asyncio.run(_answer(request))
-
-
-async def _answer(request: h11.Request) -> None:
-    from urllib.parse import unquote
-
-    path, _, query = request.target.partition(b"?")
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": request.method.decode(),
-        "scheme": "http",
-        "path": unquote(path.decode("ascii")),
-        "raw_path": path,
-        "query_string": query,
-        "root_path": "",
-        "headers": [(name.lower(), value) for name, value in request.headers],
-        "client": None,
-        "server": ("127.0.0.1", 80),
-    }
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await _app()(scope, receive, send)
-    begun = sent[0]
-    headers = dict(begun["headers"])
-    assert begun["status"] < 500
-    assert not any(c in value for value in headers.values() for c in b"\r\n")
-    assert _SECRET not in b"".join(message.get("body", b"") for message in sent[1:])
-
-
-@cache
-def _app() -> Any:
-    return store_app(_store(), ["localhost"])
-
-
-def _get(path: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-
-
 _LINES: Final = {
     "faults.jsonl": (
         b'{"fault":0,"what":"kill","action":"inject","t_us":5,"done_us":6,"nodes":["n1"]}\n'
@@ -345,8 +267,6 @@ def _all() -> Iterator[Target]:
     yield Target("parquet", _parquet, tuple(map(_parquet_seed, range(len(HISTORY_TABLES)))))
     yield Target("stored-values", _stored_values, (struct.pack(">q", 5), batch.build(3, b"abc")))
     yield Target("journal", _journal, (b"\x90", b"\x91\x92\xa1a\x01"))
-    paths = ("/", "/runs.json?verdict=valid", "/store/a/b/run.json", "/download/a/b.zip")
-    yield Target("http", _http, tuple(map(_get, (*paths, "/store/%2e%2e/secret"))))
 
 
 def _corpus_schedules() -> list[bytes]:

@@ -13,7 +13,7 @@ from tests.fuzz.fuzz import BROKEN, CORPUS, kept, mutations, result
 from tests.fuzz.targets import TARGETS, Target
 
 EVIDENCE = (".jsonl", "run.json")
-SLOW_TARGETS = ("http", "parquet", "journal")
+SLOW_TARGETS = ("parquet", "journal")
 
 
 def examples_of(name: str) -> int:
@@ -41,7 +41,7 @@ def test_any_bytes_are_understood_or_refused(name: str) -> None:
     try_one()
 
 
-@pytest.mark.parametrize("name", ["wire", "batches", "schedule", "edn", "jepsen-json", "http"])
+@pytest.mark.parametrize("name", ["wire", "batches", "schedule", "edn", "jepsen-json"])
 def test_a_seed_is_understood(name: str) -> None:
     assert all(TARGETS[name].accepts(seed) for seed in TARGETS[name].seeds)
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
 import itertools
 import json
-import logging
 import os
 import resource
 import shutil
@@ -26,8 +24,6 @@ import tempfile
 import threading
 import time
 import traceback
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -41,7 +37,6 @@ from harness.formats.nightly_journal import Ran
 from harness.replay.pages import make_baseline, page_of_finding
 from harness.search import findings
 from harness.search import run as searches
-from harness.serve.server import StoreServer
 from harness.sim.run import simulate
 from tests.support import storm_fakes
 from tests.support.local_pool import LocalPool
@@ -72,8 +67,6 @@ SEARCHED: Final = (
     *("search-mine-0-*/latest", "search-mine-0-*/*T*/report.html", "findings"),
     *("findings/mine-*", "findings/mine-*/finding.json", "findings/mine-*/schedule.json"),
 )
-SERVE: Final = "serve"
-"""Stands for requests to the application of `floodmark serve`, about the list and each file."""
 
 
 class Case(NamedTuple):
@@ -201,13 +194,13 @@ def cases(sound: Path) -> Iterator[Case]:
 def commands(file: str, finding: str) -> tuple[tuple[str, ...], ...]:
     """Return the command lines to try if this file is hostile, those of its own folder first."""
     run, store = f"STORE/{RUN}", ("--store", "STORE", "--quiet")
-    every = (("check", "STORE"), ("report", "STORE"), (SERVE, file))
+    every = (("check", "STORE"), ("report", "STORE"))
     if finding and file.startswith(finding):
         mine = f"STORE/{finding}"
         return (("report", mine), ("replay", mine), ("check", f"{mine}/simulated"), *every)
     if file.startswith("storm"):
         own = (("check", run), ("report", run), ("replay", run), ("replay", run, "--keep", "KEEP"))
-        return (*own, (SERVE, file), ("compare", run, run))
+        return (*own, ("compare", run, run))
     search = ("search", "--schedules", "1", "--jobs", "1", *store)
     known = ("bugs", "find", "--only", "M2", "--budget", "1s", "--seeds", "1", "--jobs", "1")
     return (*every, search, (*known, *store), ("nightly", "--budget", "1s", "--no-real", *store))
@@ -360,8 +353,6 @@ def _run(words: Sequence[str], place: Path) -> tuple[str, int | None, float]:
         sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
         code = 99
         try:
-            if words[0] == SERVE:
-                _serve(place / "store", words[1])
             if STORMS[1] in words:
                 _make_storms_quick()
             main(words)
@@ -389,22 +380,6 @@ def _make_storms_quick() -> None:
     patch = pytest.MonkeyPatch()
     patch.setattr(searches, "pool_of", lambda *_: LocalPool())
     storm_fakes.FakeStorms(lambda job, run: True, patch)
-
-
-def _serve(store: Path, file: str) -> None:
-    """Ask for the list of a store and a file of it; then end."""
-    logging.getLogger().addHandler(logging.NullHandler())  # As the command does.
-    alone = True  # A hard link shows what a person put into the store.
-    with contextlib.suppress(OSError):
-        alone = (store / file).lstat().st_nlink == 1
-    with StoreServer("127.0.0.1", 0, store) as server:
-        threading.Thread(target=server.run, daemon=True).start()
-        for path in ("/", "/runs.json", f"/store/{file}"):
-            with contextlib.suppress(urllib.error.HTTPError, http.client.HTTPException):
-                with urllib.request.urlopen(f"{server.address.rstrip('/')}{path}") as answer:
-                    found = answer.read(1 << 20)
-                assert not alone or b"precious" not in found, "a file outside was read"
-    raise SystemExit(0)
 
 
 def _state(folder: Path) -> dict[str, tuple[int, int, bytes]]:

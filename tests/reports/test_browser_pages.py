@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import struct
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from playwright.sync_api import Page
 
 import reports
-from harness.serve.server import StoreServer
+from reports.nightly_page.store_page import build_list
 from tests.reports.nightly_page.test_index_page import bucket, nightly_run, written
 from tests.support import report_fixtures as made
 from tests.support.browser import Browser
@@ -171,40 +170,12 @@ def test_a_script_added_to_a_page_does_not_run(
     assert any("Content Security Policy" in line for line in browser.console)
 
 
-def test_a_served_page_works_and_an_injected_script_does_not(
-    browser: Browser, pages: dict[str, Path]
-) -> None:
-    store = pages["explained"].parents[2]
-    other = store / "other" / "t"
-    other.mkdir(parents=True)
-    (other / "run.json").write_text("{}")
-    (other / "report.html").write_text(
-        "<!doctype html><title>as it was</title><p>x</p><script>document.title='owned'</script>"
-    )
-    with StoreServer("127.0.0.1", 0, store) as server:
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            listed = browser.open(server.address)
-            assert browser.console == []
-            assert listed.evaluate("getComputedStyle(document.querySelector('table')).display")
-            listed.evaluate("document.querySelector('button').click()")
-            path = pages["explained"].relative_to(store)
-            page = browser.open(f"{server.address}store/{path}")
-            assert browser.console == []
-            assert browser.requests == [f"{server.address}store/{path}"]
-            assert page.locator("button.copy").first.is_visible()
-            picture = "(async () => { const i = document.images[0]; i.loading = 'eager';"
-            picture += "await i.decode(); return i.naturalWidth; })()"
-            assert page.evaluate(picture) > 0
-            unfolded(page).click(".replay [data-step=previous]")
-            assert page.text_content(".replay .step")
-            shown = browser.open(f"{server.address}store/other/t/report.html")
-            assert shown.evaluate("document.title") == "as it was"
-            assert any("Content Security Policy" in line for line in browser.console)
-        finally:
-            server.stop()
-            thread.join()
+def test_the_list_of_a_store_leads_to_its_pages(browser: Browser, pages: dict[str, Path]) -> None:
+    listed = browser.open(build_list(pages["explained"].parents[2]))
+    assert browser.console == []
+    assert listed.evaluate("getComputedStyle(document.querySelector('table')).display")
+    link = listed.evaluate("document.querySelector('a[href*=explained]').href")
+    assert link == pages["explained"].resolve().as_uri()
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (375, True)])

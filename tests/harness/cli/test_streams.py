@@ -30,7 +30,6 @@ LINES: Final = {
     "report": ("report caf\udcff",),
     "run": ("run --store history.jsonl",),
     "search": ("search"),
-    "serve": ("serve --store caf\udcff",),
     "shrink": ("shrink .",),
     "systems": ("systems", "systems check none:x"),
 }

@@ -17,6 +17,7 @@ from harness.cli.options import Option, described, options_of, parts, request_of
 from harness.cli.values import (
     Duration,
     ExistingFolder,
+    FormattedText,
     NameAndValue,
     Number,
     OneOf,
@@ -25,7 +26,6 @@ from harness.cli.values import (
     Whole,
     WritableFile,
     WritableFolder,
-    Written,
     kind_of,
 )
 from node.formats.errors import UsageError
@@ -96,7 +96,7 @@ def wrong(kind: ValueKind, tmp_path: Path) -> list[str]:
             outside += [str(kind.least)] * kind.above
             half = ["1.5"] if isinstance(kind, Whole) else []
             return [*outside, *half, "nan", "inf", "-inf", "1e999", "9" * 400, "three", ""]
-        case Written():
+        case FormattedText():
             return ["", "nonsense", "local[", "spark://", "x" * 5000]
         case OneOf():
             return ["", "neither", "x" * 5000]

@@ -99,7 +99,7 @@ def test_a_verdict_has_a_colour_on_a_terminal_unless_no_color(
 @pytest.mark.parametrize(
     "line",
     [
-        *("check --no-spark {}", "report {}", "run --schedule {}", "replay {}", "serve --store {}"),
+        *("check --no-spark {}", "report {}", "run --schedule {}", "replay {}"),
         *("run --name x --faults {}", "bugs find --only {}", "{}"),
     ],
 )
