@@ -7,7 +7,7 @@ which programs may be loaded. A module in no row of these tables must use those 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from functools import cache
 from typing import Final
@@ -170,12 +170,9 @@ TABLES: Final = {
     "loads": LOADS,
     "starts": STARTS,
 }
-LAST: Final = [
-    name
-    for of_modules, methods in CALLS.values()
-    for names in (*of_modules.values(), methods)
-    for name in names
-]
+LAST: Final = frozenset[str]().union(
+    *(names for of_modules, methods in CALLS.values() for names in (*of_modules.values(), methods))
+)
 # Methods of these names that are of no file: a volume, a store or a browser has them too.
 NO_FILE: Final = {"webbrowser.open", "self.open", "self._disk.open", "self.disk.open", "disk.open"}
 
@@ -223,19 +220,17 @@ def _uses() -> dict[str, list[tuple[str, int, str]]]:
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
     """Yield the uses of what reaches the host: kind, line, and the name in full."""
-    known = _imported(tree)
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
-        if getattr(node, "attr", None) not in LAST and getattr(node, "id", None) not in {
-            *LAST,
-            *known,
-        }:
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+    nodes = [*ast.walk(tree)]
+    known = _imported(nodes)
+    names = LAST | known.keys()
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load):
             name = known.get(node.id, f"builtins.{node.id}")
-        elif isinstance(node, ast.Attribute):
-            first, _, rest = ast.unparse(node).partition(".")
-            name = f"{known[first]}.{rest}" if first in known else ast.unparse(node)
+        elif isinstance(node, ast.Attribute) and node.attr in LAST:
+            name = ast.unparse(node)
+            first, _, rest = name.partition(".")
+            name = f"{known[first]}.{rest}" if first in known else name
         else:
             continue
         module, _, last = name.rpartition(".")
@@ -247,10 +242,10 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
                 yield kind, node.lineno, name
 
 
-def _imported(tree: ast.AST) -> dict[str, str]:
+def _imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Return what each imported name of a module stands for."""
     known = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 known[alias.asname or alias.name.partition(".")[0]] = (

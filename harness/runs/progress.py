@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from harness.runs.display import ProgressDisplay, ProgressState
+from harness.runs.storm import ProgressDisplay, ProgressState
 from harness.runs.terminal import plain, stream_for_display
 
 PLAIN_EVERY_S: Final = 10.0

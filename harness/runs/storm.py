@@ -5,11 +5,10 @@ There are no fixed sleeps: a phase ends when its condition is met, or at its tim
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from harness.formats.run_info import RunInfo
 from harness.runs.clock import Pace, RealPace
-from harness.runs.display import ProgressDisplay, ProgressState
 from harness.runs.interrupts import Interrupts
 from harness.systems.interface import ClusterUnderTest, RunClients
 from nemesis.faults.words import listing
@@ -26,6 +25,26 @@ CATCH_UP_S: Final = 1.0
 MEMBERS_S: Final = 600.0
 """A bound for the final heal of members, which has limits of its own."""
 _PASSING: Final = ("node-ended", "suspended")
+
+
+class ProgressState(NamedTuple):
+    """The state of a run at one moment: operations so far, leaders by partition, active faults."""
+
+    acked: int = 0
+    failed: int = 0
+    unknown: int = 0
+    leaders: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+class ProgressDisplay:
+    """A display of the phases of a run. This base class shows nothing."""
+
+    def phase(self, name: str, limit_s: float = 0.0) -> None:
+        """Show that a new phase begins; it should take `limit_s` seconds (0: unknown)."""
+
+    def show(self, moment: ProgressState) -> None:
+        """Show the state of the run at one moment."""
 
 
 class Storm:

@@ -9,7 +9,6 @@
     python -m tests.lab hostile      stores that somebody sent, beside files that must stay
     python -m tests.lab partitions   processor time and memory of a verdict on many partitions
     python -m tests.lab bench        speed on this machine
-    python -m tests.lab soak         storm after storm in one process, and what grows
     python -m tests.lab journeys     the files of a produce request, and of a fault
 
 `python -m tests.lab NAME --help` lists the options of one.
@@ -26,7 +25,7 @@ from node.formats.errors import FloodmarkError
 
 EXPERIMENTS: Final = (
     *("judges", "outside", "storms", "small_bugs", "kill_campaign", "hostile"),
-    *("corpus", "bench", "soak", "journeys", "partitions"),
+    *("corpus", "bench", "journeys", "partitions"),
 )
 
 

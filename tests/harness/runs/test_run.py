@@ -9,8 +9,8 @@ import pytest
 
 from harness.formats import seal
 from harness.runs import run_folder
-from harness.runs.display import ProgressState
 from harness.runs.progress import Progress, leaders_in_words
+from harness.runs.storm import ProgressState
 from node.formats.errors import StorageError
 from tests.support.harness_fakes import FakeSystem
 from tests.support.scripts import beside, proving

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from harness.cli.common import print_result
-from harness.runs.display import ProgressState
 from harness.runs.progress import Progress
+from harness.runs.storm import ProgressState
 from harness.runs.terminal import plain, plain_output, stream_for_display
 from tests.support.command import exit_code
 
