@@ -42,7 +42,6 @@ HOT: Final = (
     "harness/clients/producer.py",
     "harness/clients/session.py",
     "harness/clients/workload.py",
-    "harness/runs/storm.py",
     "harness/sim/before.py",
     "harness/sim/clients.py",
     "harness/sim/cluster.py",
