@@ -16,6 +16,7 @@ def test_the_request_of_a_run_goes_through_few_files() -> None:
     assert len(of_request()) <= 20
 
 
+@pytest.mark.integration
 def test_a_search_job_goes_through_few_files() -> None:
     # Five of them have the rules that each step of a simulated broker is compared with.
     assert len(of_job()) <= 46
