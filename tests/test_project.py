@@ -404,10 +404,10 @@ BUDGETS = {
     "documents": 4_464,
     "node": 12_022,
     "nemesis": 9_819,
-    "checker": 18_340,
+    "checker": 18_406,
     "reports": 6_040,
     "harness": 36_067,
-    "tests": 48_939,
+    "tests": 48_953,
 }
 
 

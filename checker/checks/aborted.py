@@ -45,7 +45,7 @@ def unreadable_record(group: Group) -> Iterator[Cases]:
     if group.partition == METADATA_PARTITION:
         return
     known = evidence(group)
-    reads, logged = known.read_records, known.log_records
+    reads, logged = known.seen, known.log_records
     in_reads, in_logs = np.flatnonzero(reads.value < 0), np.flatnonzero(logged.value < 0)
     offsets = np.union1d(reads.offset[in_reads], logged.offset[in_logs])
     if len(offsets):
@@ -54,7 +54,7 @@ def unreadable_record(group: Group) -> Iterator[Cases]:
         first = witnesses[0]
         place = "read by {a:op}" if first.op >= 0 else "in the log of {a.node}"
         yield Cases(
-            "{n:record} of {partition} cannot be understood: the payload at offset {a.offset}, "
+            "{n:record} of {partition} cannot be understood: the payload{a:at}, "
             f"{place}, is not what any client wrote.",
             witnesses,
             lambda witness: [witness],
@@ -72,7 +72,7 @@ def aborted(group: Group) -> Iterator[Cases]:
         return
     known = evidence(group)
     visible: I64 = np.zeros(0, np.int64)
-    read = known.read_records
+    read = known.seen
     committed = (read.flags & READ_COMMITTED) != 0
     for name, records, allowed in (
         ("aborted-read", read.take(committed), ""),
@@ -107,7 +107,7 @@ def _of_failed(
     place = "was read by {a:op}" if name == "aborted-read" else "is in the log of {a.node}"
     return Cases(
         "{n:value} of failed sends in {partition}: value {a.value}, sent by {b:op} and refused "
-        f"{{b:when}}, {place} at offset {{a.offset}}.",
+        f"{{b:when}}, {place}{{a:at}}.",
         rows,
         pair,
         name=name,
@@ -122,7 +122,7 @@ def values_never_sent(group: Group) -> Iterator[Examined | Unknown | dict[str, o
     if group.partition == METADATA_PARTITION:
         return
     known = evidence(group)
-    reads, logged = known.read_records, known.log_records
+    reads, logged = known.seen, known.log_records
     yield Examined(len(reads) + len(logged))
     if len(known.shared_values):
         yield Unknown(
@@ -146,7 +146,7 @@ def values_never_sent(group: Group) -> Iterator[Examined | Unknown | dict[str, o
 def _unknown_values(known: Evidence) -> tuple[I64, I64, I64, I64]:
     """Return the distinct values that no send to it wrote: value, offset, from a log, row."""
     parts = []
-    for from_log, records in ((0, known.read_records), (1, known.log_records)):
+    for from_log, records in ((0, known.seen), (1, known.log_records)):
         rows = np.flatnonzero((records.value >= 0) & (known.writer(records.value) < 0))
         source = np.full(len(rows), from_log)
         parts.append(np.stack((records.value[rows], records.offset[rows], source, rows)))

@@ -2,8 +2,8 @@
 
 A sentence is a template, in which `n` is the number of cases, `a` and `b` are the first witnesses,
 and `partition` is the group's. A format says how a word is written: `{n:record}` counts, `{a:op}`
-names an operation, `{a:when}` says when (`{t:seconds}` without `into the storm`), `{a:from}` which
-node, `{x:show}` and `{names:list}`."""
+names an operation, `{a:when}` says when (`{t:seconds}` without `into the storm`), `{a:at}` where,
+`{a:from}` which node, `{x:show}` and `{names:list}`."""
 
 from __future__ import annotations
 
@@ -83,6 +83,8 @@ class _Wording(string.Formatter):
                 return f"{self.meta.since_storm(t_us)} into the storm"
             case "seconds":
                 return self.meta.since_storm(int(value))
+            case "at":
+                return f" at offset {value.offset}" if value.offset >= 0 else ""
             case "from":
                 return value.node or "a broker"
             case "show":

@@ -86,8 +86,10 @@ def losses(group: Group) -> Iterator[Cases | Examined | Unknown | dict[str, Loss
     if not (len(known.sends) or len(known.polls) or len(group.of(Contents))):
         yield {"loss": LossCount()}
         return
-    unread = not (group.meta.promise.reads or len(known.polls) or logs_expected(group))
-    if unread and given_to_groups(group):
+    promise, by_us = group.meta.promise, not group.meta.source
+    unread = not (len(known.polls) or logs_expected(group))
+    theirs = not promise.reads and given_to_groups(group) if by_us else promise.groups is not None
+    if unread and theirs:
         yield {"loss": LossCount()}
         return  # only groups read it: whether they got all is judged by `undelivered`
     required = _required(known)
@@ -270,8 +272,7 @@ def _absent(group: Group, known: Evidence, values: I64) -> Mask:
 def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
     """Say how many of these records nothing shows to be there at the end; "" if all are shown. A
     final read shows it, or a log below the HW of its replica, or the logs of all replicas. In a
-    history of another tool without final reads any read does, as in Jepsen; if only consumer groups
-    read the partition, nothing can."""
+    history of another tool without final reads any read does, as in Jepsen."""
     promise = group.meta.promise
     read = (required.flags & READ_OK) != 0
     owed = ~required.weak & np.where(read, promise.committed_stays, promise.durable_acks)
@@ -280,8 +281,6 @@ def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
         shown &= ~_ended_below(group, known, required.last)
     if group.meta.source and not len(known.final_reads):
         shown = read
-        if promise.reads and promise.groups is not None and not len(known.polls):
-            return ""  # only groups read it: whether they got all is judged by `undelivered`
     required = required.take(owed & ~shown)
     if len(required):
         required = required.take(~_kept(group, known, required.value))

@@ -177,10 +177,7 @@ def offset_hole(group: Group) -> Iterator[Cases | Unknown]:
     stated = expected >= 0
     kept = np.minimum(undeleted_from(known, reads), reads.offset)
     doubtful = stated & (expected < kept) & group.meta.promise.contiguous_offsets
-    if not log_start_open(group):
-        # What is between two records of an answer was not deleted before it.
-        kept[~opens] = 0
-    elif doubtful.any():
+    if log_start_open(group) and doubtful.any():
         yield Unknown(proves_nothing(group, "offset-hole"))
     expected = np.maximum(expected, kept)
     rows = np.flatnonzero(stated & (reads.offset > expected))

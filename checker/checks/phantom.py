@@ -94,7 +94,7 @@ def strays(run: Findings) -> Iterator[Cases]:
             in_log = values[0].witness.op < 0
             where = "in the log of {a.node}" if in_log else "read by {a:op} {a:when}"
             yield Cases(
-                f"{{n:value}} in {{partition}} {what} at offset {{it.offset}}, {where}{more}.",
+                f"{{n:value}} in {{partition}} {what}{{it:at}}, {where}{more}.",
                 values,
                 shown,
                 words,

@@ -49,7 +49,8 @@ class _Moves:
         self, known: Evidence, reads: Polls, rows: tuple[I64, I64], stands: I64, moved: Mask
     ) -> None:
         self.reads, self.stands, self.moved = reads, stands, moved
-        self.before, self.after = rows
+        # If a read states that it began elsewhere, the one before explains nothing.
+        self.before, self.after = np.where(reads.end[rows[0]] == stands, *rows), rows[1]
         begin, floor = reads.offset[self.after], undeleted_from(known, reads)[self.after]
         low = np.maximum(stands, np.minimum(floor, begin))
         self.back: Mask = begin < stands

@@ -17,7 +17,7 @@ from checker.checks.findings import (
 )
 from checker.checks.registry import Check
 from checker.evidence.contents import Evidence, evidence, expand, first_of
-from checker.evidence.facts import Polls
+from checker.evidence.facts import Contents, Outcome, Polls, Unplaced
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.evidence.sorting import I64
@@ -27,36 +27,51 @@ from checker.formats.verdict import Witness
 TRANSACTIONS = Check(OFFSETS, (Need.HISTORY,))
 
 
-def _seen(known: Evidence, reads: Polls) -> tuple[I64, I64, I64, I64]:
+def _seen(known: Evidence, reads: Polls | Contents) -> tuple[I64, I64, I64, I64]:
     """Return each record of reads that was sent here: row of the read, value, offset, its send."""
     reads_run, place = expand(reads.count)
     value = np.where(reads.value[reads_run] >= 0, reads.value[reads_run] + place, -1)
     writer = known.writer(value)
     kept = writer >= 0
     run = reads_run[kept]
-    return run, value[kept], reads.offset[run] + place[kept], writer[kept]
+    offset = np.where(reads.offset[run] >= 0, reads.offset[run] + place[kept], -1)
+    return run, value[kept], offset, writer[kept]
 
 
 @TRANSACTIONS.finds("future-read")
 def future_read(group: Group) -> Iterator[Cases]:
-    """Find `future-read`: an ok read of a value completed before its send was invoked."""
+    """Find `future-read`: a read of a value, or its delivery to a group, completed before its send
+    was invoked, whatever its outcome."""
     known = evidence(group)
-    read, writer = known.read_records, known.writer_of_read
-    rows = np.flatnonzero((writer >= 0) & ~known.is_shared(read.value))
-    rows = rows[known.sends.invoke_us[writer[rows]] > known.read_at[rows]]
-    values, first = np.unique(read.value[rows], return_index=True)
-    rows = rows[first[np.lexsort((values, read.offset[rows[first]]))]]
+    read, writer, begun = known.read_records, known.writer_of_read, known.sends.invoke_us
+    rows = np.flatnonzero(np.append(begun, -1)[writer] > known.read_at)
+    parts: list[tuple[I64, ...]] = [(rows, read.value[rows], read.offset[rows], writer[rows])]
+    failed = known.polls.take((known.polls.outcome != Outcome.OK) & (known.polls.count > 0))
+    others = (failed, group.of(Unplaced))
+    for reads in others:
+        run, *seen = _seen(known, reads)
+        done = reads.complete_us[run]
+        early = (done >= 0) & (begun[seen[-1]] > done)
+        parts.append((run[early], *(column[early] for column in seen)))
+    table = np.concatenate([[np.full(len(p[0]), n), *p] for n, p in enumerate(parts)], axis=1)
+    table = table[:, ~known.is_shared(table[2])]
+    table = table[:, np.unique(table[2], return_index=True)[1]]
+    table = table[:, np.lexsort((table[2], table[3]))]
 
-    def pair(row: int) -> Iterator[Witness]:
-        yield record_witness(known, int(read.offset[row]), int(read.value[row]))
-        yield send_witness(known.sends, int(writer[row]), value=read.value[row])
+    def pair(nth: int) -> Iterator[Witness]:
+        part, row, value, offset, send = table[:, nth].tolist()
+        if part:
+            yield read_witness(others[part - 1], row, offset=offset, value=value)
+        else:
+            yield record_witness(known, offset, value)
+        yield send_witness(known.sends, send, value=value)
 
     yield Cases(
         "{n:record} of {partition} read before they were sent: {a:op} got value {a.value}, "
         "{a:when}, and {b:op} began to send it at {began:seconds}.",
-        rows,
+        np.arange(table.shape[1]),
         pair,
-        lambda row: {"began": known.sends.invoke_us[writer[row]]},
+        lambda nth: {"began": begun[table[4, nth]]},
     )
 
 

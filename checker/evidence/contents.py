@@ -23,6 +23,7 @@ from checker.evidence.facts import (
     Polls,
     Sends,
     SkippedPolls,
+    Unplaced,
 )
 from checker.evidence.group import Group
 from checker.evidence.sorting import (
@@ -312,6 +313,19 @@ class Evidence:
         return merge(*columns)
 
     @cached_property
+    def seen(self) -> Records:
+        """Records that were read, and at offset -1 those that groups got without an offset."""
+        given, read = self.group.of(Unplaced), self.read_records
+        if not len(given):
+            return read
+        run, place = expand(given.count)
+        value, nowhere = given.value[run], repeated(-1, len(run))
+        value = value + np.where(value >= 0, place, 0)
+        more = merge(nowhere, value, nowhere, given.read_as[run], nowhere)
+        columns = zip(vars(read).values(), vars(more).values(), strict=True)
+        return Records(*(np.concatenate(pair) for pair in columns))
+
+    @cached_property
     def proved_at(self) -> I64:
         """The time when a committed read first returned each of `read_records`, or NEVER."""
         found: I64 = np.where(self.read_records.t_us < _DIRTY, self.read_records.t_us, NEVER)
@@ -599,15 +613,18 @@ class Evidence:
         return int(self.final_reads.end.max(initial=0))
 
     def read_of(self, offset: int, value: int) -> tuple[Polls | Contents, int] | None:
-        """Return the earliest read that returned this value at this offset, an ok read if there is
-        one, and of these one with read_committed: its facts and its row in them. None if no
-        read did."""
+        """Return the earliest read that returned this value at this offset (-1: at none), an ok
+        read if there is one, and of these one with read_committed: its facts and its row in them.
+        None if no read did."""
         best: tuple[int, ...] = ()
         found: tuple[Polls | Contents, int] | None = None
-        for reads in (self.polls, self.group.of(Contents)):
-            inside = (reads.offset <= offset) & (offset < reads.end)
-            same = np.where(reads.value >= 0, reads.value + (offset - reads.offset), reads.value)
-            rows = np.flatnonzero(inside & (same == value))
+        placed = (self.polls, self.group.of(Contents))
+        for reads in placed if offset >= 0 else (self.group.of(Unplaced),):
+            place = offset - reads.offset
+            if offset < 0:
+                place = np.where(reads.value >= 0, value - reads.value, 0)
+            same = np.where(reads.value >= 0, reads.value + place, reads.value)
+            rows = np.flatnonzero((place >= 0) & (place < reads.count) & (same == value))
             if len(rows):
                 failed = 2 * (reads.outcome[rows] != Outcome.OK) + _is_dirty(reads)[rows]
                 late = (reads.complete_us, reads.op, reads.seq, reads.idx)

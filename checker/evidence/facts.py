@@ -180,6 +180,10 @@ class Polls(_OfProcess, _RunsOfRecords):
     final, rebalanced, uncommitted, at_end = Flag(), Flag(), Flag(), Flag()
 
 
+class Unplaced(Contents):
+    """The same of what polls of groups were given without its offsets: `offset` is unknown."""
+
+
 class SkippedPolls(Facts):
     """Gaps in the polls of a process, made by downsampling: the polls between the operations
     `first` and `last` were left out, because each began where the one before it ended. `count`: the

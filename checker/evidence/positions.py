@@ -18,7 +18,7 @@ import numpy as np
 
 from checker.evidence.columns import Mask
 from checker.evidence.contents import NEVER, Columnar, Evidence, evidence, first_of
-from checker.evidence.facts import Outcome, Polls, Resets
+from checker.evidence.facts import Deletions, Outcome, Polls, Resets
 from checker.evidence.group import Group
 from checker.evidence.sorting import I64
 
@@ -128,11 +128,19 @@ def begins_at(reads: Polls) -> I64:
 def undeleted_from(known: Evidence, reads: Polls) -> I64:
     """Return for each run of a read the offset from which on nothing had been deleted when it was
     answered; NEVER if that is not known of any offset."""
-    group = known.group
-    if not log_start_open(group):
-        return np.full(len(reads), known.deleted_below)
-    if group.meta.promise.compaction or not group.clocks_sound:
-        return np.full(len(reads), NEVER)
+    promise, open_ = known.group.meta.promise, log_start_open(known.group)
+    found = np.full(len(reads), NEVER if open_ else known.deleted_below)
+    if promise.compaction or not found.any():
+        return found
+    if known.group.clocks_sound:
+        found = np.minimum(found, _undeleted_by(known, reads))
+        found = np.where(reads.log_start >= 0, np.minimum(found, reads.log_start), found)
+    # An answer is of one moment: it cannot lack what stands behind a record that it has.
+    return np.where(reads.idx > 0, 0, found)
+
+
+def _undeleted_by(known: Evidence, reads: Polls) -> I64:
+    """Return the same, as far as reads that began later show it, or traces until then."""
     every = known.polls.take(known.polls.outcome == Outcome.OK)
     seen = np.where(every.count > 0, every.offset, NEVER)
     seen = np.minimum(seen, np.where(every.log_start >= 0, every.log_start, NEVER))
@@ -142,9 +150,12 @@ def undeleted_from(known: Evidence, reads: Polls) -> I64:
         own = reads.node == node
         anywhere = (every.node == node) | (every.node == 0) | (node == 0)
         found[own] = _lowest_since(every.invoke_us, seen, anywhere, reads.complete_us[own])
-    found = np.where(reads.log_start >= 0, np.minimum(found, reads.log_start), found)
-    # An answer is of one moment: it cannot lack what stands behind a record that it has.
-    return np.where(reads.idx > 0, 0, found)
+    deletions = known.group.of(Deletions)
+    if _traced(known.group) and known.deleted_below == deletions.start.max(initial=0):
+        highest = np.append(0, np.maximum.accumulate(deletions.start))
+        by_then = highest[np.searchsorted(deletions.t_us, reads.complete_us, "right")]
+        found = np.minimum(found, np.where(reads.complete_us >= 0, by_then, NEVER))
+    return found
 
 
 def _lowest_since(t_us: I64, seen: I64, which: Mask, since_us: I64) -> I64:
@@ -203,9 +214,14 @@ def log_start_open(group: Group) -> str:
         )
     if not promise.retention or group.logs_complete:
         return ""
-    if "trace" in group.meta.capabilities and set(group.replicas) <= group.traced:
+    if _traced(group):
         return ""
     return (
         f"the promise has retention, and nothing says where the log of {group.partition} begins: "
         "that takes the logs or the traces of its replicas"
     )
+
+
+def _traced(group: Group) -> bool:
+    """Return whether the trace of every replica is there."""
+    return "trace" in group.meta.capabilities and set(group.replicas) <= group.traced

@@ -16,7 +16,15 @@ import numpy as np
 
 from checker.evidence.columns import Rows, Words, rows
 from checker.evidence.contents import READ_COMMITTED, READ_OK, READ_OTHER, READ_PROVES
-from checker.evidence.facts import ENOUGH_SETTLED, OP_KINDS, Contents, GroupOps, Outcome, Shape
+from checker.evidence.facts import (
+    ENOUGH_SETTLED,
+    OP_KINDS,
+    Contents,
+    GroupOps,
+    Outcome,
+    Shape,
+    Unplaced,
+)
 from checker.evidence.sorting import I64
 from checker.ingest.joined import outcomes
 from checker.ingest.tables import Columns
@@ -147,20 +155,20 @@ def group_facts(run: int, table: Columns) -> Iterator[Rows]:
     own = {name: table[name] for name in GroupOps.columns.keys() & table.keys()}
     yield rows(GroupOps, run, table["partition"], **{**own, "outcome": outcome, "what": kind})
     shown = (kind == OP_KINDS.index("poll")) & (table["shape"] == Shape.RECORDS)
-    shown &= (outcome != Outcome.FAIL) & (table["offset"] >= 0)
-    index = np.flatnonzero(shown)
-    if not len(index):
-        return
-    ok = outcome[index] == Outcome.OK
+    shown &= outcome != Outcome.FAIL
     same = ("op", "seq", "process", "complete_us", "offset", "value", "count")
-    columns: dict[str, Any] = {name: table[name][index] for name in same}
-    client, partition = table["client"], table["partition"]
-    yield rows(
-        Contents,
-        run,
-        Words(partition.codes[index], partition.words),
-        client=Words(client.codes[index], client.words),
-        outcome=outcome[index],
-        read_as=np.where(ok, READ_OK | READ_PROVES, READ_OTHER) | READ_COMMITTED,
-        **columns,
-    )
+    client, partition, placed = table["client"], table["partition"], table["offset"] >= 0
+    for kind_of, which in ((Contents, shown & placed), (Unplaced, shown & ~placed)):
+        if not len(index := np.flatnonzero(which)):
+            continue
+        columns: dict[str, Any] = {name: table[name][index] for name in same}
+        ok = outcome[index] == Outcome.OK
+        yield rows(
+            kind_of,
+            run,
+            Words(partition.codes[index], partition.words),
+            client=Words(client.codes[index], client.words),
+            outcome=outcome[index],
+            read_as=np.where(ok, READ_OK | READ_PROVES, READ_OTHER) | READ_COMMITTED,
+            **columns,
+        )

@@ -3,7 +3,7 @@ of each property, and one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import msgspec
 from checker.checks.findings import Finding, Findings, LossCount, Origin, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.evidence.run_meta import RunMeta
-from checker.formats.anomalies import EXERCISE, LOST_WRITES, OF_GROUPS, PROPERTIES, RANK
+from checker.formats.anomalies import EXERCISE, LOST_WRITES, OF_GROUPS, OFFSETS, PROPERTIES, RANK
 from checker.formats.verdict import SEVERITY, Anomaly, PropertyResult, RunResult, Verdict, worst
 from checker.output import policy
 from checker.output.curves import Curves
@@ -85,8 +85,9 @@ def assemble(
     anomalies.sort(key=_importance)
     names = PROPERTIES if _has_groups(run) else [n for n in PROPERTIES if n not in OF_GROUPS]
     properties = [_property(name, findings, anomalies) for name in names]
-    if not run.meta.promise.reads:
-        properties = [_unread(each) for each in properties]
+    if _has_groups(run):
+        examined = {p.property for p in properties if p.examined}
+        properties = [_unread(each, examined) for each in properties]
     errors = [f"{found.error}." for _, found in findings if found.error]
     problems = [*run.problems, *dict.fromkeys(errors)]
     verdict = worst([p.verdict for p in properties])
@@ -148,10 +149,13 @@ def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:
     )
 
 
-def _unread(result: PropertyResult) -> PropertyResult:
-    """Return the result for a property of a system that only groups read."""
+def _unread(result: PropertyResult, examined: Set[str]) -> PropertyResult:
+    """Return the result for a property of a system without readers."""
     if result.property != LOST_WRITES or result.verdict is not Verdict.NOT_EXAMINED:
         return result
+    if OFFSETS in examined and not examined & set(OF_GROUPS):
+        reason = "no acknowledged record was read, by a reader or by a member of a group."
+        return msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=reason)
     reason = "Only groups read this system, and what they were given is judged by delivery."
     return msgspec.structs.replace(result, reason=reason)
 

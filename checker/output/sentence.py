@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from checker.checks.findings import LossCount, listing, plural
 from checker.evidence.run_meta import RunMeta
-from checker.formats.anomalies import AGREEMENT, LOST_WRITES, RANK
+from checker.formats.anomalies import AGREEMENT, DELIVERY, LOST_WRITES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, Verdict
 from nemesis.faults import KINDS
 from nemesis.faults.kind import FaultKind
@@ -114,7 +114,8 @@ def _held(judged: Judgement) -> str:
     elif loss.deleted:
         kept = plural(max(0, required - loss.deleted), "acknowledged record")
     partitions = len(judged.meta.partitions) or len(judged.losses)
-    words = f"valid: {opening}{kept} in {plural(partitions, 'partition')} {_outlived(judged)}"
+    where = f" in {plural(partitions, 'partition')}" if partitions else ""
+    words = f"valid: {opening}{kept}{where} {_outlived(judged)}"
     words += _deleted(loss)
     names = {a.name for a in judged.anomalies if a.verdict is Verdict.VALID} - set(_NO_MENTION)
     excused = sorted(names, key=RANK.__getitem__)
@@ -145,8 +146,10 @@ def _losses(judged: Judgement, required: int) -> str:
 def _outlived(judged: Judgement) -> str:
     """Say which faults the records survived, and which replicas were examined."""
     results = {p.property: p.verdict for p in judged.properties}
-    given = not judged.meta.promise.reads and results.get(LOST_WRITES) is Verdict.NOT_EXAMINED
-    kept = "were given to the group" if given else "were kept"
+    given = results.get(LOST_WRITES) is Verdict.NOT_EXAMINED and DELIVERY in results
+    shown = results.get(DELIVERY) is Verdict.VALID
+    kept = "were given to the group" if shown else "were not examined"
+    kept = kept if given else "were kept"
     if judged.meta.source:
         return (
             f"{kept}, as far as a history alone shows: it records no faults, and no replica's log "

@@ -18,7 +18,7 @@ from tests.support.checker.evidence_definitions import (
     watermarks_missing,
 )
 from tests.support.checker.life_definitions import Leadership, LifeDefinitions
-from tests.support.checker.log_definitions import LogDefinitions, deleted_below
+from tests.support.checker.log_definitions import LogDefinitions, deleted_at, deleted_below
 from tests.support.checker.story import NODES, Story
 
 _CLAUSES = ("lost", "vanished", "unseen")
@@ -148,6 +148,7 @@ def logs_of(s: Story, partition: str) -> Logs:
         finished=bool(members) and finished(s, partition) >= set(members),
         listed="records" not in missing(s, partition),
         deleted_below=deleted_below(s, partition),
+        deleted_at=deleted_at(s, partition),
     )
 
 

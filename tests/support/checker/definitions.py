@@ -312,7 +312,6 @@ class OnePartition(OrderDefinitions):
         for op, read, stood in self.stands():
             for nth, (offset, _) in enumerate(places(read)):
                 low = max(stood, self.undeleted_from(op, read, nth))
-                low = max(low, self.logs.deleted_below if not self.start_open else 0)
                 if stood >= 0 and low < offset:
                     yield op, low, offset
                 stood = offset + 1 if self.partition not in op.rebalanced else -1
@@ -567,9 +566,7 @@ class OnePartition(OrderDefinitions):
         """Return whether an answer says that the log ends below its own HW and a known record."""
         if not read.at_end or end < 0 or self.all.promise.compaction:
             return False
-        low = max(end, self.undeleted_from(op, read) if len(read.records) < 2 else 0)
-        if not self.start_open:
-            low = max(low, self.logs.deleted_below)
+        low = max(end, self.undeleted_from(op, read, len(read.records) - 1))
         under_way = any(
             other.t0 <= (op.t1 or 0)
             and (other.outcome == "info" or (other.t1 or 0) >= op.t0)

@@ -117,6 +117,8 @@ class Logs:
     """The HW that a majority of the replicas has reached."""
     deleted_below: int = 0
     """Where the promise has retention: the highest offset that any of them ever began at."""
+    deleted_at: tuple[Place, ...] | None = None
+    """When that rose, and to what, if traces say it all."""
 
     @property
     def complete(self) -> bool:

@@ -58,6 +58,20 @@ def deleted_below(s: Story, partition: str) -> int:
     return max(began, default=0)
 
 
+def deleted_at(s: Story, partition: str) -> tuple[tuple[int, int], ...] | None:
+    """Return when traces say that logs began at an offset; None if not all of that is traced."""
+    members = s.run["partitions"][partition]
+    found = tuple(
+        (event["t_us"], event["start"])
+        for events in s.traces.values()
+        for event in events
+        if event["event"] == "deleted" and event.get("partition") == partition
+    )
+    traced = bool(members) and "trace" in s.run["capabilities"] and {*members} <= s.traces.keys()
+    highest = max((at for _, at in found), default=0)
+    return found if traced and highest == deleted_below(s, partition) else None
+
+
 class LogDefinitions:
     """The anomalies of one partition's logs and traces."""
 

@@ -63,13 +63,16 @@ class OrderDefinitions:
     def undeleted_from(self, op: Done, read: Read, nth: int = 0) -> float:
         """Return the offset from which on nothing had been deleted when a read was answered, as far
         as its nth record shows it: retention deletes nothing behind a record that it leaves."""
-        if not self.start_open:
-            return 0
-        if self.all.promise.compaction or not self.all.clocks_sound():
+        if self.all.promise.compaction:
             return math.inf
         if nth:
             return 0
-        found = [read.log_start] if read.log_start >= 0 else []
+        found: list[float] = [math.inf if self.start_open else self.logs.deleted_below]
+        if not self.all.clocks_sound():
+            return found[0]
+        found += [read.log_start] if read.log_start >= 0 else []
+        if op.t1 is not None and self.logs.deleted_at is not None:
+            found.append(max((at for t, at in self.logs.deleted_at if t <= op.t1), default=0))
         for other in self.ok:
             for later in other.reads:
                 same = later.partition == self.partition
@@ -77,7 +80,7 @@ class OrderDefinitions:
                 if same and other.t0 >= (op.t1 if op.t1 is not None else -1):
                     found += [later.log_start] if later.log_start >= 0 else []
                     found += [run.offset for run in later.records]
-        return min(found, default=math.inf)
+        return min(found)
 
     def move(self, op: Done, position: dict[int, int], subscribed: set[int]) -> None:
         """Drop the position of a process that an operation drops."""
@@ -137,7 +140,6 @@ class OrderDefinitions:
                     begin = stated if nth == 0 and stated >= 0 else stands
                     excused = op.process in subscribed and not (nth == 0 and stated >= 0)
                     low = max(begin or 0, self.undeleted_from(op, read, nth))
-                    low = max(low, self.logs.deleted_below if not self.start_open else 0)
                     skips = any(low <= o < offset for o in known)
                     gone = max(begin or 0, self.logs.deleted_below)
                     doubtful = any(gone <= o < min(low, offset) for o in sure)
@@ -166,8 +168,6 @@ class OrderDefinitions:
                 due = read.start
                 for nth, (offset, _) in enumerate(places(read)):
                     low = max(due, self.undeleted_from(op, read, nth))
-                    if nth == 0 and not self.start_open:
-                        low = max(low, self.logs.deleted_below)
                     if due >= 0 and low < offset:
                         found.add((low, offset))
                     due = offset + 1
@@ -178,7 +178,7 @@ class OrderDefinitions:
             v
             for writer in self.ops
             for v in writer.values(self.partition)
-            for reader in self.ok
+            for reader in self.ops
             if reader.t1 is not None
             and reader.t1 < writer.t0
             and any(v == other for _, other in reader.polled(self.partition))
