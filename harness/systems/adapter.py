@@ -52,7 +52,7 @@ class Refused(Exception):
 
 class Setting(msgspec.Struct, frozen=True):
     """An option of a system, given with `--set name=value`; `values` are those allowed (none: any
-    text).
+    text), or it is a whole number of at least `least`.
 
     A setting is part of the tested configuration, such as whether the system syncs its disk. `safe`
     is the value with which, according to its vendor, no acknowledged record is lost; "" if the
@@ -66,6 +66,17 @@ class Setting(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
     safe: str = ""
     program: bool = False
+    least: int | None = None
+
+    def check(self, value: str) -> None:
+        """Refuse a value that is not allowed. Raises UsageError."""
+        wanted = ""
+        if self.values and value not in self.values:
+            wanted = f"one of {', '.join(each or 'nothing' for each in self.values)}"
+        elif self.least is not None and not (value.isdecimal() and int(value) >= self.least):
+            wanted = f"a whole number, at least {self.least}"
+        if wanted:
+            raise UsageError(f"--set {self.name}={value}: {self.name} must be {wanted}")
 
 
 SERVER: Final = Setting("server", "", "the executable of another version", program=True)
@@ -73,7 +84,7 @@ SERVERS: Final = Setting(
     "servers", "", "paths or versions, with commas; all start with the first", program=True
 )
 """Settings of every adapter that has a `binary`; they are recorded only where they are given."""
-MEMBERS: Final = Setting("members", "0", "members of a consumer group; 0: there is no group")
+MEMBERS: Final = Setting("members", "0", "members of a group of consumers; 0: no group", least=0)
 MAKE_GROUPS: Final = ("join", "poll")
 """The methods whose adapter can have members of a group, and then has the setting MEMBERS."""
 
@@ -475,7 +486,7 @@ class Adapter:
         """Return the guarantees of the system in this configuration. The default is the strictest:
         no acknowledged record is ever lost."""
         return Promise(
-            words=self.words,
+            words=" ".join(self.words.split()),
             source=self.source,
             contiguous_offsets=self.contiguous,
             reads=self.writes("read"),

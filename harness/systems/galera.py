@@ -60,9 +60,8 @@ NOTHING_DONE = (OUTSIDE, 1062, 1146, 1205, 1213)
 class Galera(adapter.Adapter):
     summary = "MariaDB with Galera, a table for each partition"
     needs = "install mariadb-server (Debian), and pip install '.[galera]' in a clone of floodmark"
-    words = (
-        "committed on all nodes (or fail on all) before the client receives a success confirmation"
-    )
+    words = """committed on all nodes (or fail on all) before the client receives a success
+        confirmation"""
     source = "https://mariadb.com/docs/galera-cluster/galera-cluster-quickstart-guides"
     binary = "mariadbd"
     settings = (

@@ -10,10 +10,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from harness.systems.adapter import Members, Node, Refused, Roles, Setting
 from harness.systems.external import kafka_config, kafka_requests
+from harness.systems.external.kafka_clients import ACKS, PROTOCOL, KafkaClients
 from harness.systems.external.kafka_config import number
-from harness.systems.external.kafka_groups import PROTOCOL, KafkaGroups
 from harness.systems.external.kafka_log import read_log
-from harness.systems.external.kafka_protocol import ACKS
 from harness.systems.external.kafka_zookeeper import ZooKeeper
 from harness.systems.external.versions import in_order
 from node.formats.json_input import decode
@@ -27,7 +26,7 @@ OFFSETS = "__consumer_offsets"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
-class Kafka(KafkaGroups):
+class Kafka(KafkaClients):
     summary = "Apache Kafka, a topic for each partition"
     needs = "pip install '.[kafka]' in a clone of floodmark, then floodmark systems get kafka"
     words = "a committed message will not be lost, as long as there is at least one in sync replica"

@@ -12,17 +12,17 @@ import amqp
 from harness.formats.history import GROUP_PREFIX
 from harness.systems.adapter import Delivery, GroupPromise, Node, Polled, Record, Refused, Roles
 from harness.systems.external.rabbitmq_node import TELLS_LEADERS, RabbitMQNode, queues
+from harness.systems.external.versions import in_order
 
-PAUSE_S = 0.05
+PAUSE_S, DURABLE = 0.05, {"durable": True, "auto_delete": False}
+NO_LIMIT = {"x-delivery-limit": -1}  # From 4.0 on a message is dropped after 20 returns.
 
 
 class RabbitMQQueues(RabbitMQNode):
     summary = "RabbitMQ quorum queues, which a group consumes"
-    words = (
-        "A message that was successfully confirmed back to the publisher using the publisher "
-        "confirms feature should not be lost as long as at least a majority of RabbitMQ nodes "
-        "hosting the quorum queue are not permanently made unavailable."
-    )
+    words = """A message that was successfully confirmed back to the publisher using the publisher
+        confirms feature should not be lost as long as at least a majority of RabbitMQ nodes
+        hosting the quorum queue are not permanently made unavailable."""
     source, groups = "https://www.rabbitmq.com/docs/quorum-queues", GroupPromise()
     discovery = TELLS_LEADERS
 
@@ -33,9 +33,8 @@ class RabbitMQQueues(RabbitMQNode):
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         with closing(_Channel(nodes[0])) as channel:
             wanted = {"x-queue-type": "quorum", "x-quorum-initial-group-size": copies}
-            channel.do(
-                "queue_declare", partition, durable=True, auto_delete=False, arguments=wanted
-            )
+            wanted |= NO_LIMIT if in_order(self.version()) >= [4] else {}
+            channel.do("queue_declare", partition, **DURABLE, arguments=wanted)
             have = len(queues(nodes[0])[partition]) - 1
             if have < copies:  # It has members on the nodes that were there.
                 channel.do("queue_delete", partition)
@@ -44,13 +43,16 @@ class RabbitMQQueues(RabbitMQNode):
     def connect(self, client: str, nodes: Sequence[Node]) -> "_Channel":
         return _Channel(nodes[0])
 
-    def close(self, connection: "_Channel") -> None:  # type: ignore[override]
-        connection.close()
-
     def send(self, connection: "_Channel", record: Record) -> None:
         message = amqp.Message(record.payload, delivery_mode=2)
-        timeout_s = record.timeout_s
-        connection.do("basic_publish", message, "", record.partition, confirm_timeout=timeout_s)
+        # Otherwise a message that no queue gets is confirmed too.
+        how = {"mandatory": True, "confirm_timeout": record.timeout_s}
+        try:
+            connection.do("basic_publish", message, "", record.partition, **how)
+        except amqp.ChannelError as error:
+            if error.reply_code != 312:
+                raise
+            raise Refused("there is no such queue", reconnect=True) from None
 
     def join(
         self, connection: "_Channel", group: str, member: str, partitions: Sequence[str]
@@ -64,8 +66,7 @@ class RabbitMQQueues(RabbitMQNode):
         while not found and time.monotonic() < until:
             for partition in partitions:
                 for _ in range(limit):
-                    message = channel.do("basic_get", partition)
-                    if message is None:
+                    if (message := channel.do("basic_get", partition)) is None:
                         break
                     found.append(_delivery(channel, partition, message))
                     if time.monotonic() > until:

@@ -34,6 +34,7 @@ GRACE_S: Final = 0.2
 """What a call gets beyond its own timeout, so that an adapter that keeps it can say why."""
 MAX_LEFT_BEHIND: Final = 20
 MOST_QUOTED: Final = 100
+MOST_OF_AN_ERROR: Final = 500
 MAX_LOGGED: Final = 40
 UNKNOWN_OFFSET: Final = -1
 _BYTES: Final = (bytes, bytearray, memoryview)
@@ -47,6 +48,12 @@ class WrongAnswer(Exception):
     """Raised if a method of an adapter returned a value that the interface does not allow."""
 
 
+def in_words(error: BaseException) -> str:
+    """Return an exception in one line."""
+    text = " ".join(str(error).split())[:MOST_OF_AN_ERROR]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 class CallErrors:
     """The errors of an adapter's methods. The first of each kind is shown with its traceback."""
 
@@ -57,8 +64,7 @@ class CallErrors:
 
     def note(self, method: str, error: BaseException) -> str:
         """Note an error that `method` raised; return it in one line."""
-        text = " ".join(str(error).split())[:200]
-        words = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        words = in_words(error)
         self.last[method] = words
         kind = f"{method} {type(error).__name__}"
         if kind not in self._seen and len(self._seen) < MAX_LOGGED:
@@ -157,35 +163,27 @@ class ClientConnection:
         Raises Refused if the record certainly was not sent or not accepted, else the adapter's
         error."""
         try:
-            connection = await self._connect()
+            await self._connect()
         except Exception as error:
             raise Refused(f"not connected: {self._errors.note('connect', error)}") from None
-        try:
-            offset = await call(
-                self._adapter.send, connection, record, timeout_s=record.timeout_s + GRACE_S
-            )
-            offset = checked("send", offset)
-        except Refused as error:
-            if error.reconnect:
-                self.give_up()
-            raise
-        except Exception:
-            self.give_up()
-            raise
+        offset = await self._ask("send", record, timeout_s=record.timeout_s)
         return UNKNOWN_OFFSET if offset is None else int(offset)
 
     async def read(self, partition: str, offset: int, timeout_s: float) -> LogSlice:
         """Read records from `offset` on. Raises the adapter's error, Late or WrongAnswer."""
-        connection = await self._connect()
+        found: LogSlice = await self._ask("read", partition, offset, timeout_s, timeout_s=timeout_s)
+        return found
+
+    async def _ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        """Return the checked answer of a method that is given the connection first, which is given
+        up after an error that may have harmed it."""
+        connection, ask = await self._connect(), getattr(self._adapter, method)
         try:
-            found = await call(
-                *(self._adapter.read, connection, partition, offset, timeout_s),
-                timeout_s=timeout_s + GRACE_S,
-            )
-            read: LogSlice = checked("read", found)
-            return read
-        except Exception:
-            self.give_up()
+            answer = await call(ask, connection, *arguments, timeout_s=timeout_s + GRACE_S)
+            return checked(method, answer)
+        except Exception as error:
+            if not isinstance(error, Refused) or error.reconnect:
+                self.give_up()
             raise
 
     def give_up(self) -> None:

@@ -23,7 +23,7 @@ from harness.systems.adapter import Adapter, Members, Node
 from harness.systems.disks import PLAIN
 from harness.systems.external import calls, client_process, several
 from harness.systems.external.links import CLIENTS, KERNEL_LINKS, PROXY_LINKS, Links
-from harness.systems.external.load import AdapterChoice, in_words
+from harness.systems.external.load import AdapterChoice
 from harness.systems.external.logs import DumpConfig, NodeDump, dump_logs
 from harness.systems.external.membership import MemberChanges
 from harness.systems.external.probe import Probe
@@ -457,7 +457,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             raise
         except Exception as error:
             raise FloodmarkError(
-                f"system '{self._name}': {what} raised {in_words(error)}"
+                f"system '{self._name}': {what} raised {calls.in_words(error)}"
             ) from error
 
     def _create(self, partition: str) -> None:
@@ -476,9 +476,9 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             if error is None:
                 return
             if isinstance(error, NotImplementedError | FloodmarkError):
-                why = f"create raised {in_words(error)}"
+                why = f"create raised {calls.in_words(error)}"
                 break
-            why = f"create last raised {in_words(error)}"
+            why = f"create last raised {calls.in_words(error)}"
             self._await(lambda: False, _RETRY_S)
         raise FloodmarkError(
             f"system '{self._name}': {partition} could not be made within "

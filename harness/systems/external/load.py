@@ -28,7 +28,7 @@ from harness.systems.adapter import (
     Record,
     Setting,
 )
-from harness.systems.external.calls import awaited
+from harness.systems.external.calls import awaited, in_words
 from node.formats.errors import FloodmarkError, UsageError
 
 
@@ -214,15 +214,7 @@ def complete_settings(
         if name not in names:
             there = ", ".join(names) or "none"
             raise UsageError(f"system '{owner}' has no setting '{name}' (it has: {there})")
-        values = names[name].values
-        if values and value not in values:
-            raise UsageError(f"--set {name}={value}: {name} can only be {', '.join(values)}")
+        names[name].check(value)
     found = {setting.name: given.get(setting.name, setting.default) for setting in known}
     unless_empty = (SERVER.name, SERVERS.name)
     return {name: value for name, value in found.items() if value or name not in unless_empty}
-
-
-def in_words(error: BaseException) -> str:
-    """Return an exception in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

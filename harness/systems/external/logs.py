@@ -18,8 +18,8 @@ import multiprocess
 from harness.clients.workload import record_runs
 from harness.formats.history import LogRun, write_log
 from harness.systems.adapter import Adapter, Node
-from harness.systems.external.calls import checked
-from harness.systems.external.load import AdapterChoice, in_words
+from harness.systems.external.calls import checked, in_words
+from harness.systems.external.load import AdapterChoice
 from node.formats.errors import FloodmarkError
 from node.runtime import children
 from node.runtime.children import settle_in

@@ -17,8 +17,7 @@ import msgspec
 from harness.formats.run_info import MemberRecord
 from harness.runs.clock import now_us
 from harness.systems.adapter import Adapter, Members, Node, Refused
-from harness.systems.external.calls import begin
-from harness.systems.external.load import in_words
+from harness.systems.external.calls import begin, in_words
 from harness.systems.external.versions import Server, in_order
 from nemesis.view import ClusterView
 from nemesis.world import ChangeOutcome, ClusterChange

@@ -12,7 +12,7 @@ from harness.systems.adapter import Adapter
 from harness.systems.disks import DECLARED, KINDS_ON, PLAIN, USER_SPACE
 from harness.systems.external import calls
 from harness.systems.external.links import ABILITIES
-from harness.systems.external.load import AdapterChoice, complete_settings, in_words, settings_of
+from harness.systems.external.load import AdapterChoice, complete_settings, settings_of
 from harness.systems.external.versions import servers_of
 from harness.systems.interface import NO_LINKS, Limits, System
 from nemesis.faults import KINDS, Operate, Upgrade, kinds_on
@@ -143,7 +143,9 @@ class ExternalSystem(System):
         except calls.Late as error:
             raise FloodmarkError(f"system '{self.name}': {error}") from None
         except Exception as error:
-            raise UsageError(f"system '{self.name}': version raised {in_words(error)}") from None
+            raise UsageError(
+                f"system '{self.name}': version raised {calls.in_words(error)}"
+            ) from None
 
     @cached_property
     def _made(self) -> Adapter:
@@ -169,8 +171,8 @@ class ExternalSystem(System):
         counts = [one.count for one in work.operations if isinstance(one, Send)]
         if max(work.batch, work.batch_most, *counts) > 1:
             raise UsageError(
-                f"system '{self.name}' takes one record a send: use --batch 1, no batch_most, and "
-                "count 1 in operations"
+                f"system '{self.name}' takes one record a send: --batch must be 1, and in a "
+                "schedule batch_most 0 and each count 1"
             )
         if not (self.adapter.writes("read") or self.has_members):
             raise UsageError(f"system '{self.name}' cannot be read: it needs --set members=N")
