@@ -3,12 +3,13 @@ controller to command, and clients with scripted operations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from nemesis.links.rule import LinkRule
-from node.core.turn import TurnStep
 from node.formats.errors import FloodmarkError
+from node.runtime.breakpoints import Breakpoint
+from node.runtime.damage import DiskDamage
+from node.runtime.failing_disk import DiskFails
 
 COMMAND_LIMIT_US: Final = 2_000_000
 """How long a command may take: nothing else of a schedule happens meanwhile."""
@@ -55,46 +56,6 @@ class ChangeOutcome(NamedTuple):
     detail: str = ""
 
 
-class BreakAt(NamedTuple):
-    """A breakpoint: a process stops `before` a step of the turn that emits the `nth` trace event
-    that matches (`event` "": of any name). It writes a trace event `break` with the number, and
-    does no more until the breakpoint is removed, or it is asked to end, or killed. One process of
-    the node stops there."""
-
-    event: str
-    match: Mapping[str, Any]
-    nth: int
-    before: TurnStep
-
-
-class DiskFails(NamedTuple):
-    """A failure of a disk. "error": each sync fails (with `written` its data is on the disk
-    nevertheless). "slow": each sync takes `delay_ms` longer. "full", "full-map": no more data fits
-    into the file system, or into the map of the store. "lying": syncs are confirmed and not done,
-    so the next power cut takes everything written meanwhile. "unreadable": reads fail."""
-
-    what: Literal["error", "slow", "full", "full-map", "lying", "unreadable"]
-    delay_ms: int = 0
-    written: bool = False
-
-
-class DiskDamage(NamedTuple):
-    """Damage to stored data: a bit of a batch or value is flipped, the last batch of a log is torn,
-    or everything is removed.
-
-    The place is given as shares from 0 to 1: `which` of all batches (or values), and which `bit` of
-    it (torn: how much of it remains). A `key` names one value. With `files`, a pattern for file
-    names, it is a bit of one of these files instead, `within` two offsets if given."""
-
-    what: Literal["flip", "tear", "empty"]
-    part: Literal["payload", "header", "chain", "value"] = "payload"
-    which: float = 0.0
-    bit: float = 0.0
-    key: str = ""
-    files: str = ""
-    within: tuple[int, int] | None = None
-
-
 class CallFails(NamedTuple):
     """A failure of a group of system calls of a process, from the `nth` call on. "error": they fail
     with the error named `errno`. "lie": they are confirmed and not made. "delay": they return
@@ -112,11 +73,11 @@ class DiskCopy(NamedTuple):
     which is down then, by the copy."""
 
 
-Lasting = LinkRule | BreakAt | DiskFails | DiskCopy | CallFails
+Lasting = LinkRule | Breakpoint | DiskFails | DiskCopy | CallFails
 """A thing that a world keeps in force, under a number, until it is removed."""
 _LASTING: Final[dict[type, str]] = {
     LinkRule: "have its links fail",
-    BreakAt: "stop at a breakpoint",
+    Breakpoint: "stop at a breakpoint",
     DiskFails: "have its disks fail",
     DiskCopy: "have its disks copied",
     CallFails: "have its system calls fail",

@@ -401,13 +401,13 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 # The most lines of Python in a package, and of all documents together. A budget only falls, except
 # by what a feature needs: groups of consumers, a grammar of schedules, more systems and clients.
 BUDGETS = {
-    "documents": 4_464,
-    "node": 12_022,
-    "nemesis": 9_819,
+    "documents": 4_461,
+    "node": 12_020,
+    "nemesis": 9_746,
     "checker": 18_406,
     "reports": 6_040,
-    "harness": 36_059,
-    "tests": 49_009,
+    "harness": 36_034,
+    "tests": 48_995,
 }
 
 

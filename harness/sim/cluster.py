@@ -30,22 +30,15 @@ from harness.systems.interface import ClusterUnderTest
 from nemesis.formats.schedule import Schedule
 from nemesis.links.rule import LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import (
-    BreakAt,
-    Command,
-    DiskCopy,
-    DiskDamage,
-    DiskFails,
-    Lasting,
-    World,
-    refuse_shuffle,
-)
+from nemesis.world import Command, DiskCopy, Lasting, World, refuse_shuffle
 from node.core.image import PartitionRecord
 from node.core.replica import Replica
 from node.formats.errors import FloodmarkError
 from node.formats.event_text import leadership, log_ends
 from node.formats.trace import BREAK, TraceEvent
 from node.runtime.breakpoints import Breakpoint
+from node.runtime.damage import DiskDamage
+from node.runtime.failing_disk import DiskFails
 
 READY_LIMIT_US: Final = 30_000_000
 POLL_US: Final = 20_000
@@ -118,8 +111,8 @@ class SimWorld(World):
             return self._network.add_rule(what)
         self._last_number = number = self._last_number + 1
         match what:
-            case BreakAt():
-                self._nodes[node].arm(Breakpoint(number=number, **what._asdict()))
+            case Breakpoint():
+                self._nodes[node].arm(number, what)
             case DiskFails(what="unreadable"):
                 raise FloodmarkError("a simulated disk cannot be made unreadable; use --world real")
             case DiskFails():
@@ -134,7 +127,7 @@ class SimWorld(World):
         match what:
             case LinkRule():
                 return self._network.remove_rule(number)
-            case BreakAt():
+            case Breakpoint():
                 return self._nodes[node].disarm(number)
             case DiskFails():
                 return self._nodes[node].disk.remove_fault(number)

@@ -14,13 +14,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from harness.sim.damaged_value import DamagedValue
-from nemesis.world import DiskDamage, DiskFails
 from node.core.batch import HEADER, produced_by
 from node.core.log_dump import CHAIN_BYTES, log_dump
 from node.core.storage import StoredBatch
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.log_dump import LogDump
-from node.runtime.damage import BitPlace, flipped, pick, pick_last, torn
+from node.runtime.damage import DiskDamage, flipped, pick, pick_last, torn
+from node.runtime.failing_disk import DiskFails
 from node.runtime.journal import FRAME_BYTES, HEADER_BYTES
 from node.runtime.overlay import Append, Delete, DeleteHead, Op, Put, Truncate
 
@@ -286,8 +286,7 @@ class SimDisk:
             both = torn(chain + data, damage.bit)
             log[base] = both[:CHAIN_BYTES], both[CHAIN_BYTES:]
             return f"{name} at {base} is torn"
-        place = BitPlace(damage.part, damage.which, damage.bit)
-        log[base] = flipped(chain, data, place)
+        log[base] = flipped(chain, data, damage)
         return f"a bit of the {damage.part} of {name} at {base} is flipped"
 
     def _flip_value(self, damage: DiskDamage) -> str:

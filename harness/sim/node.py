@@ -22,7 +22,7 @@ from node.core.broker import Broker
 from node.core.turn import Core, Turn, TurnStep, carry_out, take
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import TraceEvent, damaged_event
-from node.runtime.breakpoints import HOST_CLOCK, Armed, Breakpoint, break_event
+from node.runtime.breakpoints import HOST_CLOCK, Armed, Breakpoint
 
 HAND_OVER_US: Final = 2_000_000
 """The longest time that the core may take to hand over when it is asked to stop."""
@@ -34,21 +34,21 @@ _EXIT_BROKEN: Final = 70
 _EXIT_STORAGE: Final = 74
 _NEVER: Final = 1 << 62
 
-Stop = tuple[TurnStep, Breakpoint | None, TraceEvent]
-"""A step before which a turn stands: at a breakpoint, with the trace event that says so, or (None)
-while the disk or the processor is slow."""
+Stop = tuple[TurnStep, int, TraceEvent]
+"""A step before which a turn stands: at the breakpoint of a number, with the trace event that says
+so, or (0) while the disk or the processor is slow."""
 MakeConfig = Callable[[str, int], NodeConfig]
 Seen = Callable[["SimNode", list[TraceEvent]], None]
 
 
 @dataclass(slots=True, eq=False)
 class _Standing:
-    """A turn that stands before step `at`, at a breakpoint or (None) until a time."""
+    """A turn that stands before step `at`, at the breakpoint of a number or (0) until a time."""
 
     turn: Turn
     at: int
     stops: list[Stop]
-    point: Breakpoint | None
+    point: int
     until_us: int
 
 
@@ -95,7 +95,7 @@ class SimNode:
         self._ticks_in_a_row = 0
         self._give_up_us = _NEVER
         self._shall_stop = False
-        self._points: list[Breakpoint] = []
+        self._points: dict[int, Breakpoint] = {}
         self._armed = Armed(name, 0)
         self._standing: _Standing | None = None
         # One object: the event queue compares it by identity.
@@ -131,8 +131,8 @@ class SimNode:
             self._end(0, "stop")
         elif self._give_up_us == _NEVER:
             self._give_up_us = self._queue.now_us + HAND_OVER_US
-            if self._standing is not None and self._standing.point is not None:
-                self.disarm(self._standing.point.number)
+            if self._standing is not None and self._standing.point:
+                self.disarm(self._standing.point)
             self._queue.at(self._give_up_us, self._wake)
             self._shall_stop = True
             self._wake(None)
@@ -148,14 +148,14 @@ class SimNode:
             self._go_on_if_free()
             self._wake(None)
 
-    def arm(self, point: Breakpoint) -> None:
+    def arm(self, number: int, point: Breakpoint) -> None:
         """Set a breakpoint in this process and in later ones. It takes effect once."""
-        self._points.append(point)
+        self._points[number] = point
         self._armed.replace(self._points)
 
     def disarm(self, number: int) -> None:
         """Remove a breakpoint; a process that stopped there continues."""
-        self._points = [point for point in self._points if point.number != number]
+        self._points.pop(number, None)
         self._armed.replace(self._points)
         self._go_on_if_free()
 
@@ -280,10 +280,9 @@ class SimNode:
             stamp = self._stamp()
             turn.trace = [{**stamp, **one} for one in turn.trace]
             if (reached := self._armed.reached(turn)) and self._give_up_us == _NEVER:
-                point = reached[0]
-                stops.append((point.before, point, {**stamp, **break_event(*reached)}))
+                stops.append((reached.before, reached.number, {**stamp, **reached.event}))
         if self._is_slow or self.disk.faults:
-            stops.append((TurnStep.COMMIT, None, {}))
+            stops.append((TurnStep.COMMIT, 0, {}))
         self._carry_out(turn, 0, stops)
 
     def _take(self, events: list[Event], first: bool) -> Turn:
@@ -321,7 +320,7 @@ class SimNode:
         stops.remove(stop)
         _, point, event = stop
         self._standing = standing = _Standing(turn, at, stops, point, self._queue.now_us)
-        if point is not None:
+        if point:
             self.trace([event])
         elif slow_us := self._slow_us(turn):
             standing.until_us += slow_us
@@ -352,7 +351,7 @@ class SimNode:
             return
         point = standing.point
         waits = self._queue.now_us < standing.until_us
-        if not (waits if point is None else point.number in self._armed):
+        if not (point in self._armed if point else waits):
             self._standing = None
             self._carry_out(standing.turn, standing.at, standing.stops)
             self._wake(None)
@@ -386,8 +385,8 @@ class SimNode:
     def _end(self, code: int, by: Any, output: str = "") -> None:
         self.up = self.paused = False
         self.core = None
-        if self._standing is not None and (reached := self._standing.point) is not None:
-            self._points = [p for p in self._points if p.number != reached.number]
+        if self._standing is not None:
+            self._points.pop(self._standing.point, None)
         self._standing = None
         self._inbox.clear()
         self._deadline_us = _NEVER

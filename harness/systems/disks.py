@@ -17,8 +17,9 @@ from nemesis.disk.control import DiskTooSlow, UserDisk
 from nemesis.faults import KINDS, kind_of
 from nemesis.faults.power_cut import PowerCut
 from nemesis.formats.schedule import Schedule
-from nemesis.world import DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError, UsageError
+from node.runtime.damage import DiskDamage
+from node.runtime.failing_disk import DiskFails
 
 AUTO: Final = "auto"
 USER_SPACE: Final = "user-space"

@@ -13,13 +13,13 @@ from typing import Final
 import multiprocess
 
 from nemesis.disk import process
-from nemesis.disk.faults import DiskAnswer, DiskOrder
+from nemesis.disk.orders import DiskAnswer, DiskOrder
 from nemesis.disk.process import DiskConfig
-from nemesis.world import DiskFails
 from node.formats import host_tools
 from node.formats.errors import FloodmarkError
 from node.runtime import children
 from node.runtime.children import Child
+from node.runtime.failing_disk import DiskFails
 from node.runtime.requests import Requests
 
 READY_S: Final = 30.0

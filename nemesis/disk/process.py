@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from nemesis.disk.faults import DiskAnswer, DiskOrder
 from nemesis.disk.mount import CannotMount, enter_own_namespaces, mount
+from nemesis.disk.orders import DiskAnswer, DiskOrder
 from nemesis.disk.server import DiskServer
 from nemesis.disk.volume import Volume
 from node.runtime import children

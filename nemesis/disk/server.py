@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from nemesis.disk import wire
-from nemesis.disk.faults import DiskAnswer, DiskOrder, Misbehaviours
+from nemesis.disk.orders import DiskAnswer, DiskOrder
 from nemesis.disk.volume import Inode, Volume
 from nemesis.disk.wire import Opcode
 from node.formats.host_errors import reason
+from node.runtime.failing_disk import DiskFaults
 
 _WRITE_BACK_S: Final = 1.0
 _GONE: Final = (errno.ENODEV, errno.EBADF)
@@ -48,7 +49,7 @@ class DiskServer:
         self._folder = folder
         self._write_through = write_through
         self._lock = threading.Lock()
-        self._wrong = Misbehaviours()
+        self._wrong = DiskFaults()
         self._late: dict[int, threading.Timer] = {}
         self._slow: list[tuple[int, Inode]] = []
         self._listed: dict[int, list[tuple[int, str, int]]] = {}
@@ -102,7 +103,7 @@ class DiskServer:
                 changes.append((now_s, self._volume.last_change))
                 while changes and changes[0][0] <= now_s - age_s:
                     _, until = changes.popleft()
-                    if not self._wrong:
+                    if not self._wrong.in_force:
                         self._volume.write_back(until)
 
     # -- orders
@@ -133,13 +134,12 @@ class DiskServer:
         match order.what:
             case "add":
                 assert order.fails is not None
-                wrong.add(order.number, order.fails)
+                wrong.in_force[order.number] = order.fails
                 self._lie()
-            case "remove":
-                affected = wrong.remove(order.number)
-                self._lie()
-                return DiskAnswer(affected=affected)
-            case "count":
+            case "remove" | "count":
+                if order.what == "remove":
+                    wrong.in_force.pop(order.number, None)
+                    self._lie()
                 return DiskAnswer(affected=wrong.affected.get(order.number, 0))
             case "copy":
                 shutil.copytree(f"/proc/self/fd/{volume.root}", order.to, symlinks=True)
@@ -353,14 +353,14 @@ class DiskServer:
     def _read(self, number: int, body: Body) -> bytes:
         _, offset, size, *_ = wire.READ_IN.unpack_from(body)
         inode = self._inode(number)
-        if self._wrong and self._wrong.affecting("unreadable"):
+        if self._wrong.affecting("unreadable"):
             raise _Refused(errno.EIO)
         return self._volume.read(inode, size, offset)
 
     def _write(self, number: int, body: Body) -> bytes:
         _, offset, size, how, _, flags, _ = wire.WRITE_IN.unpack_from(body)
         inode = self._inode(number)
-        if self._wrong and offset + size > self._volume.status(inode).st_size:
+        if self._wrong.in_force and offset + size > self._volume.status(inode).st_size:
             self._check_room()
         start = wire.WRITE_IN.size
         # What comes from the page cache comes in pages, which reach a disk one by one.
@@ -389,7 +389,7 @@ class DiskServer:
     def _sync(self, inode: Inode) -> None:
         """Sync a file, subject to the faults of the disk."""
         wrong = self._wrong
-        if not wrong:
+        if not wrong.in_force:
             self._volume.sync(inode)
             return
         failing = wrong.affecting("error")
@@ -406,7 +406,7 @@ class DiskServer:
             self._volume.sync(inode)
 
     def _check_room(self) -> None:
-        if self._wrong and self._wrong.affecting("full"):
+        if self._wrong.affecting("full"):
             raise _Refused(errno.ENOSPC)
 
     def _statfs(self, number: int, body: Body) -> bytes:

@@ -26,9 +26,9 @@ from nemesis.faults.words import conditions, nth, target
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, is_voter, wrong_event
 from nemesis.formats.fault import Fault
 from nemesis.processes import CannotAct
-from nemesis.world import BreakAt
 from node.core.turn import TurnStep
 from node.formats.trace import BREAK, METADATA_PARTITION, VOTE
+from node.runtime.breakpoints import Breakpoint
 
 TURN_GROUP: Final = "turn"
 """Stands for the kinds that stand inside a turn, which only our own brokers have."""
@@ -127,8 +127,8 @@ class Break(LastingFault, frozen=True, kw_only=True, tag="break"):
         )
         return replace(drawn, event=spot.dice.weighted(events), match=match)
 
-    def lasting(self) -> BreakAt:
-        return BreakAt(self.event, self.match, self.nth, TurnStep(self.before))
+    def lasting(self) -> Breakpoint:
+        return Breakpoint(self.event, self.match, self.nth, TurnStep(self.before))
 
     def stopped(self, node: str, site: Site) -> None:
         """Suspend or end the process that stands at the breakpoint, unless it only waits, or ended

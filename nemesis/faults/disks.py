@@ -13,8 +13,10 @@ from nemesis.faults.kind import ONE_NODE, Consequence, Drawing, Loss, Site
 from nemesis.faults.lasting import LastingFault, start_if_ended
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
-from nemesis.world import DiskCopy, DiskDamage, DiskFails
+from nemesis.world import DiskCopy
 from node.formats.errors import FloodmarkError
+from node.runtime.damage import DiskDamage
+from node.runtime.failing_disk import DiskFails
 
 _COLOUR: Final = "#6b5b95"
 DISK_GROUP: Final = "disk"

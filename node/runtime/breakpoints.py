@@ -10,16 +10,16 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from node.core.turn import Turn, TurnStep
 from node.formats.trace import BREAK, TraceEvent, event, matches
-from node.runtime.failing_disk import DiskFault, FailingDisk
+from node.runtime.failing_disk import DiskFails, FailingDisk
 
 SYNCS_OF_A_STOP: Final = 20
 """How many syncs of files a process may make from SIGTERM to its end."""
@@ -72,16 +72,26 @@ class StopRequest:
         self.slow_ms = slow_ms
 
 
-class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Breakpoint(msgspec.Struct, frozen=True):
     """A place at which a process stops: `before` a step of the turn that emits the `nth` trace
     event called `event` ("": any) whose fields fit `match`. Events are counted in each process from
-    the arming on, in turns that have that step."""
+    the arming on, in turns that have that step. The process writes a trace event `break`, and does
+    no more until the breakpoint is removed, or it is asked to end, or killed. One process of a node
+    stops there."""
 
-    number: int
     event: str
     match: dict[str, Any] = {}
     nth: int = 1
     before: TurnStep = TurnStep.SEND
+
+
+class Reached(NamedTuple):
+    """The number of a breakpoint that a turn has reached, the step before which the process stops,
+    and the trace event of that."""
+
+    number: int
+    before: TurnStep
+    event: TraceEvent
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +102,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     its disk into that folder."""
 
     version: int
-    armed: tuple[Breakpoint, ...]
-    disk: tuple[DiskFault, ...] = ()
+    armed: dict[int, Breakpoint]
+    disk: dict[int, DiskFails] = {}
     percent: int = 100
     slow_ms: int = 0
     copy_to: str = ""
@@ -117,50 +127,40 @@ _MOST_SENTENCE: Final = 2000
 
 
 class Armed:
-    """The breakpoints in force in one process, and how many matching events each has counted."""
+    """The breakpoints in force in one process, by number, and how many matching events each has
+    counted."""
 
-    def __init__(self, node: str, incarnation: int, points: Sequence[Breakpoint] = ()) -> None:
+    def __init__(self, node: str, incarnation: int, points: Mapping[int, Breakpoint] = {}) -> None:
         self._stamp = {"node": node, "incarnation": incarnation}
-        self._points: dict[int, Breakpoint] = {}
         self._seen: dict[int, int] = {}
         self.replace(points)
 
     def __contains__(self, number: int) -> bool:
         return number in self._points
 
-    def replace(self, points: Sequence[Breakpoint]) -> None:
+    def replace(self, points: Mapping[int, Breakpoint]) -> None:
         """Replace all breakpoints by `points`; those armed before keep their counts."""
-        self._points = {point.number: point for point in points}
+        self._points = dict(points)
         self._seen = {number: self._seen.get(number, 0) for number in self._points}
 
     def remove(self, number: int) -> None:
         """Remove the breakpoint of that number, if it is armed."""
         self._points.pop(number, None)
 
-    def reached(self, turn: Turn) -> tuple[Breakpoint, TraceEvent] | None:
-        """Count the events of a turn. Return the first breakpoint that they reach and the event
-        that reached it, else None."""
+    def reached(self, turn: Turn) -> Reached | None:
+        """Count the events of a turn. Return the first breakpoint that they reach, else None."""
         found = None
         for each in turn.trace if self._points else ():
-            for point in self._points.values():
+            for number, point in self._points.items():
                 if point.event not in ("", each["event"]) or point.before not in turn.steps:
                     continue
                 if matches(self._stamp | each, point.match):
-                    self._seen[point.number] += 1
-                    if self._seen[point.number] >= point.nth and found is None:
-                        found = point, each
+                    self._seen[number] += 1
+                    if self._seen[number] >= point.nth and found is None:
+                        fields = {"number": number, "before": point.before.value}
+                        stops = event(BREAK, each.get("partition"), **fields, at=each["event"])
+                        found = Reached(number, point.before, stops)
         return found
-
-
-def break_event(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
-    """Return the trace event of a process that stops at `point`."""
-    return event(
-        BREAK,
-        reached_by.get("partition"),
-        number=point.number,
-        before=point.before.value,
-        at=reached_by["event"],
-    )
 
 
 def report_end(pipe: Connection | None, sentence: str) -> None:
@@ -213,7 +213,7 @@ class Breakpoints:
                 self._open = False
                 return
             self._armed.replace(order.armed)
-            self._disk.replace(order.disk)
+            self._disk.in_force = order.disk
             self._stop.slow_ms = order.slow_ms
             if order.percent != self.clock.percent:
                 # From here on: earlier turns have read the line that ends here.
@@ -223,27 +223,27 @@ class Breakpoints:
             self._version = order.version
             self._report()
 
-    def reached(self, turn: Turn) -> tuple[Breakpoint, TraceEvent] | None:
+    def reached(self, turn: Turn) -> Reached | None:
         """Count the events of a turn, as `Armed.reached`; None if the process may not stop."""
         return self._armed.reached(turn) if self._open and not self._stop.asked else None
 
-    def stop_at(self, point: Breakpoint) -> None:
-        """Stop at `point` until it is disarmed, or until the process is asked to end."""
-        self._report(point.number)
+    def stop_at(self, number: int) -> None:
+        """Stop at a breakpoint until it is disarmed, or until the process is asked to end."""
+        self._report(number)
         # Not select(), which refuses descriptors above 1,023.
         poll = select.poll()
         for fd in (self.wake_fd, self._stop.wake_fd):
             poll.register(fd, select.POLLIN)
-        while self._open and point.number in self._armed:
+        while self._open and number in self._armed:
             if any(fd == self._stop.wake_fd for fd, _ in poll.poll()):
                 break
             self.apply_orders()
-        self._armed.remove(point.number)
+        self._armed.remove(number)
 
     def _report(self, stopped: int = -1) -> None:
         if self._pipe is not None and self._open:
             try:
-                writes = dict(self._disk.writes)
+                writes = dict(self._disk.affected)
                 report = Report(version=self._version, stopped=stopped, writes=writes)
                 self._pipe.send_bytes(_encoder.encode(report))
             except OSError:

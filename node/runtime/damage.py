@@ -9,18 +9,22 @@ from typing import Literal, NamedTuple
 from node.core.batch import HEADER
 from node.formats.trace import METADATA_PARTITION
 
-Part = Literal["payload", "header", "chain", "value"]
 
+class DiskDamage(NamedTuple):
+    """Damage to stored data: a bit of a batch or value is flipped, the last batch of a log is torn,
+    or everything is removed.
 
-class BitPlace(NamedTuple):
-    """The place of a bit to flip on a disk: `which` of all batches (or values), and which `bit` of
-    its `part`, each as a share from 0 to 1. If `key` is given, only the value of that key
-    counts."""
+    The place is given as shares from 0 to 1: `which` of all batches (or values), and which `bit` of
+    it (torn: how much of it remains). A `key` names one value. With `files`, a pattern for file
+    names, it is a bit of one of these files instead, `within` two offsets if given."""
 
-    part: Part
-    which: float
-    bit: float
+    what: Literal["flip", "tear", "empty"]
+    part: Literal["payload", "header", "chain", "value"] = "payload"
+    which: float = 0.0
+    bit: float = 0.0
     key: str = ""
+    files: str = ""
+    within: tuple[int, int] | None = None
 
 
 def pick(stored: Sequence[tuple[str, int]], which: float) -> tuple[str, int] | None:
@@ -36,7 +40,7 @@ def pick_last(stored: Sequence[tuple[str, int]], which: float) -> tuple[str, int
     return None if found is None else max(one for one in stored if one[0] == found[0])
 
 
-def flipped(chain: bytes, data: bytes, place: BitPlace) -> tuple[bytes, bytes]:
+def flipped(chain: bytes, data: bytes, place: DiskDamage) -> tuple[bytes, bytes]:
     """Return prefix hash and bytes of a batch with one bit flipped, at `place`."""
     if place.part == "chain":
         return flip(chain, place.bit), data

@@ -15,7 +15,7 @@ import lmdb
 from node.formats.errors import FloodmarkError
 from node.formats.host_errors import cannot
 from node.runtime import journal
-from node.runtime.damage import BitPlace, flip, flipped, pick, pick_last, torn
+from node.runtime.damage import DiskDamage, flip, flipped, pick, pick_last, torn
 from node.runtime.datadir import LOCK_NAME, DataDir
 from node.runtime.read_logs import stored_batches
 from node.runtime.tables import CHAIN_BYTES, DATA_FILE, Tables, scan
@@ -24,31 +24,31 @@ _LOG: Final = struct.Struct(">cIQ")
 _MAP_BYTES: Final = 1 << 40
 
 
-def flip_bit(path: Path, place: BitPlace) -> str:
-    """Flip one bit of a synced batch, or of a small value; return which, as a phrase. Raises
-    FloodmarkError if there is none."""
-    if place.part == "value":
-        return _flip_value(path, place)
+def damage(path: Path, wanted: DiskDamage) -> str:
+    """Damage a synced batch or a small value, or remove everything; return a description of the
+    damage. Raises FloodmarkError if the data that should be damaged does not exist."""
+    if wanted.what == "empty":
+        return f"{_empty(path)} batches are gone"
+    if wanted.part == "value":
+        return _flip_value(path, wanted)
+    tears = wanted.what == "tear"
     with _store(path) as (txn, ids):
-        name, base = _chosen(pick(_synced(txn, ids), place.which), path)
+        found = (pick_last if tears else pick)(_synced(txn, ids), wanted.which)
+        if found is None:
+            raise FloodmarkError(
+                f"{path.name} has no synced batch on its disk yet: there is nothing to damage"
+            )
+        name, base = found
         key = _LOG.pack(b"L", ids[name], base)
         both = bytes(txn.get(key) or b"")
-        chain, data = flipped(both[:CHAIN_BYTES], both[CHAIN_BYTES:], place)
-        txn.put(key, chain + data)
-        return f"a bit of the {place.part} of {name} at {base} is flipped"
+        if tears:
+            txn.put(key, torn(both, wanted.bit))
+            return f"{name} at {base} is torn"
+        txn.put(key, b"".join(flipped(both[:CHAIN_BYTES], both[CHAIN_BYTES:], wanted)))
+        return f"a bit of the {wanted.part} of {name} at {base} is flipped"
 
 
-def tear(path: Path, which: float, kept: float) -> str:
-    """Leave only the share `kept` of the last synced batch of a log; return which, as a phrase.
-    Raises FloodmarkError if there is none."""
-    with _store(path) as (txn, ids):
-        name, base = _chosen(pick_last(_synced(txn, ids), which), path)
-        key = _LOG.pack(b"L", ids[name], base)
-        txn.put(key, torn(bytes(txn.get(key) or b""), kept))
-        return f"{name} at {base} is torn"
-
-
-def empty(path: Path) -> int:
+def _empty(path: Path) -> int:
     """Remove all logs and values; return how many batches there were."""
     lost = len(stored_batches(path))
     with DataDir(path, create=False):
@@ -78,7 +78,7 @@ def restore(path: Path, copied: Path) -> int:
     return len(before - stored_batches(path))
 
 
-def _flip_value(path: Path, place: BitPlace) -> str:
+def _flip_value(path: Path, place: DiskDamage) -> str:
     with _store(path) as (txn, _):
         keys = [bytes(key) for key, _ in scan(txn, b"V")]
         wanted = [key for key in keys if place.key in ("", key[1:].decode())]
@@ -113,11 +113,3 @@ def _synced(txn: lmdb.Transaction, ids: dict[str, int]) -> list[tuple[str, int]]
     names = {number: name for name, number in ids.items()}
     places = [_LOG.unpack(key) for key, _ in scan(txn, b"L")]
     return sorted((names[number], base) for _, number, base in places if number in names)
-
-
-def _chosen(found: tuple[str, int] | None, path: Path) -> tuple[str, int]:
-    if found is None:
-        raise FloodmarkError(
-            f"{path.name} has no synced batch on its disk yet: there is nothing to damage"
-        )
-    return found

@@ -1,15 +1,15 @@
-"""Disk errors that the harness injects into a running process: a sync that fails or takes long, a
-full disk.
+"""Failures of a disk that the harness injects while a node runs: syncs that fail, take long or lie,
+a full disk, reads that fail.
 
-The store asks before each write; a correct store ends its process at the first error. The faults
-come through the pipe of `node.runtime.breakpoints`. Damage to the files of a node that is down is
-in `node.runtime.disk_damage`."""
+Without a disk in user space the store itself asks before each write; a correct store ends its
+process at the first error. The faults come through the pipe of `node.runtime.breakpoints` then.
+Damage to the files of a node that is down is in `node.runtime.disk_damage`."""
 
 from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -18,76 +18,79 @@ import msgspec
 from node.formats.errors import StorageError
 from node.formats.host_errors import cannot
 
-DiskFailure = Literal["error", "slow", "full", "full-map"]
-"""Each sync fails, or takes `delay_ms` longer; nothing more fits into the file system, or into the
-map of the store."""
 
+class DiskFails(msgspec.Struct, frozen=True):
+    """A failure of a disk. "error": each sync fails (with `written` its data is on the disk
+    nevertheless). "slow": each sync takes `delay_ms` longer. "full", "full-map": no more data fits
+    into the file system, or into the map of the store. "lying": syncs are confirmed and not done,
+    so the next power cut takes everything written meanwhile. "unreadable": reads fail."""
 
-class DiskFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault of a disk. `delay_ms` is the delay of each sync under "slow"; with `written`, a
-    sync that fails ("error") has written its data nevertheless."""
-
-    number: int
-    what: DiskFailure
+    what: Literal["error", "slow", "full", "full-map", "lying", "unreadable"]
     delay_ms: int = 0
     written: bool = False
 
 
-class FailingDisk:
-    """The disk of one process with the faults in force on it. `writes` counts, by the number of the
-    fault, the writes that it made fail or delayed. `tell` is called at the first write of each
-    fault."""
+class DiskFaults:
+    """The faults in force on a disk, by number, and how many writes or requests each has affected.
+    `tell` is called when a fault affects its first one."""
+
+    def __init__(self, in_force: Mapping[int, DiskFails] = {}) -> None:
+        self.in_force = dict(in_force)
+        self.affected: dict[int, int] = {}
+        self.tell: Callable[[], None] = lambda: None
+
+    def first(self, what: str) -> int:
+        """Return the number of the first fault of kind `what`; 0 if there is none."""
+        return next((number for number, one in self.in_force.items() if one.what == what), 0)
+
+    def affecting(self, what: str) -> DiskFails | None:
+        """Return the first fault of kind `what` (or None), and count a write that it affects."""
+        if not (number := self.first(what)):
+            return None
+        self.count(number)
+        return self.in_force[number]
+
+    def count(self, number: int, more: int = 1) -> None:
+        """Count `more` writes that a fault has affected."""
+        is_first = number not in self.affected
+        self.affected[number] = self.affected.get(number, 0) + more
+        if is_first:
+            self.tell()
+
+
+class FailingDisk(DiskFaults):
+    """The disk of one process, which fails, without a disk in user space, at its own writes."""
 
     def __init__(
-        self, faults: Sequence[DiskFault] = (), sleep: Callable[[float], None] = time.sleep
+        self, in_force: Mapping[int, DiskFails] = {}, sleep: Callable[[float], None] = time.sleep
     ) -> None:
+        super().__init__(in_force)
         self._sleep = sleep
-        self._faults: tuple[DiskFault, ...] = ()
-        self.writes: dict[int, int] = {}
-        self.tell: Callable[[], None] = lambda: None
-        self.replace(faults)
-
-    def replace(self, faults: Sequence[DiskFault]) -> None:
-        self._faults = tuple(faults)
-
-    @property
-    def map_full(self) -> bool:
-        """Return whether the map of the store must not grow."""
-        return any(fault.what == "full-map" for fault in self._faults)
 
     def write(self, path: Path) -> None:
         """Let a write that is not synced fail if a fault says so. Raises StorageError."""
-        for fault in self._faults:
-            if fault.what == "full":
-                self._fail(fault, "write", path, errno.ENOSPC)
+        if self.affecting("full"):
+            raise _refused("write", path, errno.ENOSPC)
 
     def sync(self, path: Path, write: Callable[[], None]) -> None:
         """Call `write`, a synced write, and let it fail or take longer if a fault says so. Raises
         StorageError."""
         self.write(path)
-        for fault in self._faults:
-            if fault.what == "error":
-                if fault.written:
-                    write()
-                self._fail(fault, "sync", path, errno.EIO)
-        for fault in self._faults:
+        if failing := self.affecting("error"):
+            if failing.written:
+                write()
+            raise _refused("sync", path, errno.EIO)
+        for number, fault in self.in_force.items():
             if fault.what == "slow":
                 # Before the write: what a kill or a power cut finds here is not on the disk.
-                self._count(fault)
+                self.count(number)
                 self._sleep(fault.delay_ms / 1000)
         try:
             write()
         except StorageError:
-            for fault in self._faults:
-                if fault.what == "full-map":
-                    self._count(fault)
+            self.affecting("full-map")
             raise
 
-    def _fail(self, fault: DiskFault, what: str, path: Path, number: int) -> None:
-        self._count(fault)
-        raise cannot(f"{what} the store in {path}", OSError(number, ""))
 
-    def _count(self, fault: DiskFault) -> None:
-        self.writes[fault.number] = self.writes.get(fault.number, 0) + 1
-        if self.writes[fault.number] == 1:
-            self.tell()
+def _refused(what: str, path: Path, number: int) -> StorageError:
+    return cannot(f"{what} the store in {path}", OSError(number, ""))

@@ -25,7 +25,7 @@ from node.formats.host_errors import cannot
 from node.formats.messages import Error
 from node.formats.trace import REFUSED, TraceEvent, damaged_event, event
 from node.formats.wire import sender
-from node.runtime.breakpoints import Armed, Breakpoints, StopRequest, break_event, monotonic_us
+from node.runtime.breakpoints import Armed, Breakpoints, StopRequest, monotonic_us
 from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.store import LmdbStorage
 
@@ -217,10 +217,9 @@ class Loop:
         self._deadline_us, self._stopped = turn.deadline_us, turn.stopped
         at = 0
         if reached := self._breakpoints.reached(turn):
-            point, event = reached
-            at = carry_out(turn, self, stop=(point.before,))
-            self.trace([break_event(point, event)])
-            self._breakpoints.stop_at(point)
+            at = carry_out(turn, self, stop=(reached.before,))
+            self.trace([reached.event])
+            self._breakpoints.stop_at(reached.number)
         carry_out(turn, self, at)
         self.turns += 1
 

@@ -43,7 +43,7 @@ from node.runtime.breakpoints import (
 )
 from node.runtime.children import Child, die_with_parent, redirect_output, start
 from node.runtime.datadir import host_boot_id
-from node.runtime.failing_disk import DiskFault, FailingDisk
+from node.runtime.failing_disk import DiskFails, FailingDisk
 from node.runtime.loop import Loop, MakeCore, TraceFile
 from node.runtime.mailbox import CannotBind, Context, Inbox, Outbox
 from node.runtime.store import LmdbStorage
@@ -84,8 +84,8 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     parent_pid: int = 0
     seed: int = 0
-    breakpoints: tuple[Breakpoint, ...] = ()
-    disk_faults: tuple[DiskFault, ...] = ()
+    breakpoints: dict[int, Breakpoint] = {}
+    disk_faults: dict[int, DiskFails] = {}
     clock_percent: int = 100
     slow_ms: int = 0
     boots: int = 0

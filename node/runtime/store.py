@@ -225,7 +225,7 @@ class LmdbStorage:
             self._ops = []
 
     def _sync(self, overlays: list[Overlay], numbers: dict[str, int]) -> None:
-        self._tables.limit_map(full=self.disk.map_full)
+        self._tables.limit_map(full=bool(self.disk.first("full-map")))
         try:
             self.disk.sync(self.path, lambda: self._tables.write(overlays, numbers))
         except StorageError:

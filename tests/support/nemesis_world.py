@@ -13,18 +13,12 @@ from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.injector import Injector
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import (
-    BreakAt,
-    CallFails,
-    Command,
-    DiskCopy,
-    DiskDamage,
-    DiskFails,
-    Lasting,
-    World,
-)
+from nemesis.world import CallFails, Command, DiskCopy, Lasting, World
 from node.formats import trace
 from node.formats.errors import FloodmarkError
+from node.runtime.breakpoints import Breakpoint
+from node.runtime.damage import DiskDamage
+from node.runtime.failing_disk import DiskFails
 
 CLIENTS = ("c1", "c2")
 COUNTS = ("dropped", "delayed", "duplicated", "stopped", "writes", "calls")
@@ -97,7 +91,7 @@ class RecordingWorld(World):
             case LinkRule():
                 self._act("add_rule", f"{','.join(what.senders)}>{','.join(what.receivers)}")
                 self.rules[self.last_rule + 1] = what
-            case BreakAt():
+            case Breakpoint():
                 self._act("add_breakpoint", node)
                 self.points[self.last_rule + 1] = node
             case DiskFails():
@@ -118,7 +112,7 @@ class RecordingWorld(World):
                 del self.rules[number]
                 self.log.append(f"{self.now_ms} remove_rule {number}")
                 return Counts(matched=10 * number, dropped=number, delayed=2, held=1)
-            case BreakAt():
+            case Breakpoint():
                 assert self.points.pop(number) == node
                 return self._act("remove_breakpoint", node)
             case DiskFails():

@@ -20,11 +20,12 @@ from nemesis.formats.schedule import parse
 from nemesis.links.rule import LinkRule
 from nemesis.targets import resolve
 from nemesis.view import ClusterView
-from nemesis.world import Command, DiskFails
+from nemesis.world import Command
 from node.formats import trace
 from node.formats.errors import UsageError
 from node.formats.event_text import Event
 from node.formats.trace import METADATA_PARTITION
+from node.runtime.failing_disk import DiskFails
 from reports.wording import asked, intent
 from tests.support.nemesis_world import CLIENTS, Storm, line_text
 from tests.support.stage_events import parsed
@@ -152,13 +153,13 @@ class NemesisStage:
 
     def commands(self) -> list[str]:
         """Return the commands to the controller, with all that they say."""
-        return [f"{_said(each)}: {request_of(each)}" for each in self.storm.world.commands]
+        return [f"{_fields(each)}: {request_of(each)}" for each in self.storm.world.commands]
 
     def disks(self) -> list[str]:
         """Return the faults and the damages of disks, with all that they say."""
         world = self.storm.world
         damages = [f"{one.what} {one.part} {one.bit:.2f}" for one in world.damages]
-        return [*(_said(each) for each in world.disk_faults.values()), *damages]
+        return [*(_fields(each) for each in world.disk_faults.values()), *damages]
 
     # -- what is seen of the cluster ---------------------------------------------------------------
 
@@ -242,12 +243,9 @@ def _value(value: int | str) -> Any:
     return msgspec.json.decode(value) if value[0] in "[{" or value in ("true", "false") else value
 
 
-def _fields(rule: LinkRule) -> str:
-    return " ".join(f"{name}={of}" for name, of in msgspec.structs.asdict(rule).items() if of)
-
-
-def _said(value: Command | DiskFails) -> str:
-    return " ".join(f"{name}={of}" for name, of in value._asdict().items() if of)
+def _fields(value: LinkRule | DiskFails | Command) -> str:
+    fields = value._asdict() if isinstance(value, tuple) else msgspec.structs.asdict(value)
+    return " ".join(f"{name}={of}" for name, of in fields.items() if of)
 
 
 def _known(words: dict[str, tuple[str, ...]]) -> list[str]:

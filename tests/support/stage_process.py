@@ -113,11 +113,11 @@ class ProcessStage:
     def breaks(self, event: str, **more: Any) -> None:
         """Order the process to stop at a place of a turn."""
         match = msgspec.json.decode(more.pop("match", "{}"))
-        made = Breakpoint(number=more.pop("number", 7), event=event, match=match, **more)
-        self._node.breakpoints.order([made])
+        number = more.pop("number", 7)
+        self._node.breakpoints.order({number: Breakpoint(event, match, **more)}, {})
 
     def release(self) -> None:
-        self._node.breakpoints.order([])
+        self._node.breakpoints.order({}, {})
 
     def reached(self) -> str:
         return f"reached {' '.join(map(str, self._node.breakpoints.reached()))}"

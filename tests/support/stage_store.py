@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.sim.disk import SimDisk
-from nemesis.world import DiskDamage, DiskFails
 from node.core import batch
 from node.core.log import Log
 from node.formats.errors import FloodmarkError
 from node.runtime import disk_damage
-from node.runtime.damage import BitPlace
+from node.runtime.damage import DiskDamage
 from node.runtime.datadir import power_cut
-from node.runtime.failing_disk import DiskFault, FailingDisk
+from node.runtime.failing_disk import DiskFails, FailingDisk
 from node.runtime.store import LmdbStorage
 from tests.node.runtime.test_store_model import observed
 
@@ -37,7 +36,7 @@ class StoreStage:
         self._disk, self._sim = FailingDisk(), SimDisk()
         self._sim.retries = bool(retries)
         self._told: list[str] = []
-        self._disk.tell = lambda: self._told.append(f"tells of {dict(self._disk.writes)}")
+        self._disk.tell = lambda: self._told.append(f"tells of {dict(self._disk.affected)}")
         self._slept: list[float] = []
         self._disk._sleep = self._slept.append
         self._store: LmdbStorage | None = None
@@ -142,33 +141,30 @@ class StoreStage:
     # -- damage
 
     def fail(self, what: str, *, written: int = 0, delay_ms: int = 0) -> None:
-        self._disk.writes.clear()
-        fault = {"what": what, "delay_ms": delay_ms, "written": bool(written)}
-        self._disk.replace([DiskFault(number=7, **fault)])
-        self._sim.add_fault(7, DiskFails(what, delay_ms=delay_ms, written=bool(written)))  # type: ignore[arg-type]
+        self._disk.affected.clear()
+        fault = DiskFails(what, delay_ms, bool(written))  # type: ignore[arg-type]
+        self._disk.in_force = {7: fault}
+        self._sim.add_fault(7, fault)
 
     def work(self) -> str:
         """Let the disks work again; return how many writes were affected."""
-        self._disk.replace([])
+        self._disk.in_force = {}
         affected = self._sim.remove_fault(7)
-        assert affected == sum(self._disk.writes.values())
+        assert affected == sum(self._disk.affected.values())
         return f"{affected} writes affected"
 
     def flip(self, part: str, which: str, bit: str, key: str = "") -> str:
         """Flip a bit of a dead process's disk."""
-        damage: Any = DiskDamage("flip", part, float(which), float(bit), key)  # type: ignore[arg-type]
-        place = BitPlace(part, float(which), float(bit), key)  # type: ignore[arg-type]
-        return self._done(lambda: disk_damage.flip_bit(self.path, place), damage)
+        return self._damaged(DiskDamage("flip", part, float(which), float(bit), key))  # type: ignore[arg-type]
 
     def tear(self, which: str, kept: str) -> str:
         """Leave the last batch half written."""
-        damage = DiskDamage("tear", which=float(which), bit=float(kept))
-        return self._done(lambda: disk_damage.tear(self.path, float(which), float(kept)), damage)
+        return self._damaged(DiskDamage("tear", which=float(which), bit=float(kept)))
 
     def empty(self) -> str:
-        gone = f"{disk_damage.empty(self.path)} batches are gone"
-        assert gone == self._sim.damage(DiskDamage("empty"))
-        return gone
+        done = disk_damage.damage(self.path, DiskDamage("empty"))
+        assert done == self._sim.damage(DiskDamage("empty"))
+        return done
 
     def copy(self) -> None:
         """Copy the disk while its process runs."""
@@ -188,8 +184,8 @@ class StoreStage:
         assert real == simulated
         return real or "sound"
 
-    def _done(self, act: Callable[[], str], damage: DiskDamage) -> str:
-        if why := self._refused(act):
+    def _damaged(self, damage: DiskDamage) -> str:
+        if why := self._refused(lambda: disk_damage.damage(self.path, damage)):
             return why
         return self._sim.damage(damage)
 

@@ -12,17 +12,10 @@ from harness.systems.external.membership import MemberChanges
 from harness.systems.external.processes import ExternalProcesses
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.process_world import ProcessWorld
-from nemesis.world import (
-    CallFails,
-    ChangeOutcome,
-    ClusterChange,
-    Command,
-    DiskCopy,
-    DiskDamage,
-    DiskFails,
-    Lasting,
-)
+from nemesis.world import CallFails, ChangeOutcome, ClusterChange, Command, DiskCopy, Lasting
 from node.formats.errors import FloodmarkError
+from node.runtime.damage import DiskDamage
+from node.runtime.failing_disk import DiskFails
 
 
 @dataclass

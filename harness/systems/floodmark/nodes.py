@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, TypeVar
@@ -22,7 +22,7 @@ from node.formats.files import AppendOnlyFile
 from node.runtime.breakpoints import SYNCS_OF_A_STOP, Breakpoint, Order, Report
 from node.runtime.children import Child
 from node.runtime.environment import inherited
-from node.runtime.failing_disk import DiskFault
+from node.runtime.failing_disk import DiskFails
 from node.runtime.process import EXIT_HUNG, EXIT_STORAGE, ProcessConfig, spawn
 
 STOP_TIMEOUT_S: Final = 6.0
@@ -57,8 +57,8 @@ class ProcessOrders:
 
     def order(
         self,
-        armed: Sequence[Breakpoint],
-        disk: Sequence[DiskFault] = (),
+        armed: Mapping[int, Breakpoint],
+        disk: Mapping[int, DiskFails],
         *,
         percent: int = 100,
         slow_ms: int = 0,
@@ -74,8 +74,8 @@ class ProcessOrders:
         self._version += 1
         order = Order(
             version=self._version,
-            armed=tuple(armed),
-            disk=tuple(disk),
+            armed=dict(armed),
+            disk=dict(disk),
             percent=percent,
             slow_ms=slow_ms,
             copy_to=copy_to,
@@ -170,8 +170,8 @@ class Nodes(NodeProcesses[_Running]):
         super().__init__(exits, look_at_disk)
         self._make_config = make_config
         self._environment = environment
-        self._armed: dict[str, tuple[Breakpoint, ...]] = defaultdict(tuple)
-        self._disk_faults: dict[str, tuple[DiskFault, ...]] = defaultdict(tuple)
+        self._armed: dict[str, dict[int, Breakpoint]] = defaultdict(dict)
+        self._disk_faults: dict[str, dict[int, DiskFails]] = defaultdict(dict)
         self._slow_ms: dict[str, dict[object, int]] = defaultdict(dict)
         self._deadly: set[int] = set()
         self._writes: dict[int, int] = {}
@@ -194,18 +194,18 @@ class Nodes(NodeProcesses[_Running]):
         far.close()
         return _Running(process, incarnation, ProcessOrders(near, self._delay_ms(node)))
 
-    def arm(self, node: str, make: Callable[[int], Breakpoint]) -> int:
+    def arm(self, node: str, point: Breakpoint) -> int:
         """Arm a breakpoint in the node's present and later processes, until one reaches it; return
         its number. Raises FloodmarkError when the process does not confirm it; then none is
         armed."""
         number = self.next_number()
-        self._hold(node, self._armed, (*self._armed[node], make(number)))
+        self._hold(node, self._armed, self._armed[node] | {number: point})
         return number
 
     def disarm(self, node: str, number: int) -> None:
         """Remove a breakpoint; a process that has stopped at it continues. Raises FloodmarkError
         when the process does not confirm that yet; it can be asked again."""
-        self._armed[node] = tuple(p for p in self._armed[node] if p.number != number)
+        self._armed[node].pop(number, None)
         self._order(node)
 
     def next_number(self) -> int:
@@ -213,20 +213,19 @@ class Nodes(NodeProcesses[_Running]):
         self._last_number += 1
         return self._last_number
 
-    def add_disk_fault(self, node: str, make: Callable[[int], DiskFault]) -> int:
+    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
         """Add a disk fault to the node's present and later processes; return its number. Raises
         FloodmarkError when the process does not confirm it; then the fault is not in force."""
-        fault = make(self.next_number())
+        number = self.next_number()
         if fault.what != "slow":
-            self._deadly.add(fault.number)
-        self._hold(node, self._disk_faults, (*self._disk_faults[node], fault))
-        return fault.number
+            self._deadly.add(number)
+        self._hold(node, self._disk_faults, self._disk_faults[node] | {number: fault})
+        return number
 
     def remove_disk_fault(self, node: str, number: int) -> int:
         """End a disk fault; return how many writes it affected. Raises FloodmarkError when the
         process does not confirm that yet; it can be asked again."""
-        faults = self._disk_faults[node]
-        self._disk_faults[node] = tuple(each for each in faults if each.number != number)
+        self._disk_faults[node].pop(number, None)
         self._order(node)
         running = self._running.get(node)
         if running is None:
@@ -247,7 +246,7 @@ class Nodes(NodeProcesses[_Running]):
 
     def _delay_ms(self, node: str) -> int:
         """Return by how much faults delay each sync of the node."""
-        own_ms = sum(fault.delay_ms for fault in self._disk_faults[node])
+        own_ms = sum(fault.delay_ms for fault in self._disk_faults[node].values())
         return own_ms + sum(self._slow_ms[node].values())
 
     def copy_disk(self, node: str, to: Path) -> bool:
@@ -304,7 +303,7 @@ class Nodes(NodeProcesses[_Running]):
 
     def _buried(self, node: str, running: _Running) -> None:
         reached = running.orders.reached()
-        self._armed[node] = tuple(p for p in self._armed[node] if p.number not in reached)
+        self._armed[node] = {n: p for n, p in self._armed[node].items() if n not in reached}
         running.orders.close()
         for number, count in running.orders.writes.items():
             self._writes[number] = self._writes.get(number, 0) + count

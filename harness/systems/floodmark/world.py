@@ -14,12 +14,12 @@ from harness.formats.problem import ended_from_outside
 from harness.systems.disks import damage_files
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.process_world import ProcessWorld
-from nemesis.world import BreakAt, CallFails, Command, DiskCopy, DiskDamage, DiskFails, Lasting
+from nemesis.world import CallFails, Command, DiskCopy, Lasting
 from node.formats.errors import FloodmarkError
 from node.runtime import datadir, disk_damage
 from node.runtime.breakpoints import Breakpoint
-from node.runtime.damage import BitPlace
-from node.runtime.failing_disk import DiskFault
+from node.runtime.damage import DiskDamage
+from node.runtime.failing_disk import DiskFails
 
 _KILLED: Final = tuple(code for code in range(-signal.NSIG, 0) if ended_from_outside(code))
 
@@ -48,8 +48,8 @@ class RealWorld(ProcessWorld):
 
     def add(self, node: str, what: Lasting) -> int:
         match what:
-            case BreakAt():
-                return self._processes.arm(node, lambda n: Breakpoint(number=n, **what._asdict()))
+            case Breakpoint():
+                return self._processes.arm(node, what)
             case DiskFails():
                 return self._add_disk_fault(node, what)
             case DiskCopy():
@@ -61,7 +61,7 @@ class RealWorld(ProcessWorld):
 
     def remove(self, node: str, what: Lasting, number: int) -> Any:
         match what:
-            case BreakAt():
+            case Breakpoint():
                 return self._processes.disarm(node, number)
             case DiskFails():
                 return self._remove_disk_fault(node, number)
@@ -92,11 +92,7 @@ class RealWorld(ProcessWorld):
             self._copies_of_lies[number] = copied
             self._lies.setdefault(node, {})[number] = 0
             return number
-        what, delay_ms, written = fault.what, fault.delay_ms, fault.written
-        return self._processes.add_disk_fault(
-            node,
-            lambda number: DiskFault(number=number, what=what, delay_ms=delay_ms, written=written),
-        )
+        return self._processes.add_disk_fault(node, fault)
 
     def _remove_disk_fault(self, node: str, number: int) -> int:
         if self._disks is not None and number in self._of_disks:
@@ -121,12 +117,7 @@ class RealWorld(ProcessWorld):
             self._disks.rest(node)
         if damage.files:
             return damage_files(path, damage)
-        if damage.what == "empty":
-            return f"{disk_damage.empty(path)} batches are gone"
-        if damage.what == "tear":
-            return disk_damage.tear(path, damage.which, damage.bit)
-        place = BitPlace(damage.part, damage.which, damage.bit, damage.key)
-        return disk_damage.flip_bit(path, place)
+        return disk_damage.damage(path, damage)
 
     def _copy_disk(self, node: str) -> int:
         """Copy the disk of a node: its process copies the store between two turns; if it is down,

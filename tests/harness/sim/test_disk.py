@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from harness.formats.history import LogRun
 from harness.sim.disk import SimDisk
 from harness.systems.floodmark.replica_logs import log_lines
-from nemesis.world import DiskFails
 from node.core import batch
 from node.formats.errors import StorageError
 from node.runtime.datadir import power_cut
-from node.runtime.failing_disk import DiskFault, FailingDisk
+from node.runtime.failing_disk import DiskFails, FailingDisk
 from node.runtime.read_logs import dump_logs
 from node.runtime.store import LmdbStorage
 from tests.node.runtime.test_store_model import cuts, do_write, ends, many, observed, write
@@ -32,10 +31,10 @@ class Pair:
     def __init__(self, path: str) -> None:
         self.path = path
         self.disk = SimDisk()
-        self.disk.add_fault(1, DiskFails("slow", delay_ms=7))
+        slow = DiskFails("slow", delay_ms=7)
+        self.disk.add_fault(1, slow)
         self.slept_s: list[float] = []
-        slow = DiskFault(number=1, what="slow", delay_ms=7)
-        self.slow = FailingDisk((slow,), self.slept_s.append)
+        self.slow = FailingDisk({1: slow}, self.slept_s.append)
         self.store = LmdbStorage(path, "boot", disk=self.slow)
 
     def reopen(self) -> None:

@@ -15,15 +15,14 @@ from multiprocess.connection import Connection
 from harness.systems.floodmark import nodes
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.world import RealWorld
-from nemesis.world import DiskFails
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.runtime.breakpoints import Breakpoint, Order, Report
-from node.runtime.failing_disk import DiskFault
+from node.runtime.failing_disk import DiskFails
 
 REQUESTS: dict[str, Callable[[Nodes], object]] = {
-    "breakpoint": lambda ours: ours.arm("n1", lambda n: Breakpoint(number=n, event="append")),
-    "disk": lambda ours: ours.add_disk_fault("n1", lambda n: DiskFault(number=n, what="error")),
+    "breakpoint": lambda ours: ours.arm("n1", Breakpoint("append")),
+    "disk": lambda ours: ours.add_disk_fault("n1", DiskFails("error")),
     "clock": lambda ours: ours.set_clock_rate("n1", 50),
 }
 request = pytest.mark.parametrize("name", REQUESTS)
@@ -32,8 +31,8 @@ request = pytest.mark.parametrize("name", REQUESTS)
 class Settings(msgspec.Struct):
     """The part of a process's configuration that the harness sets."""
 
-    breakpoints: tuple[object, ...] = ()
-    disk_faults: tuple[object, ...] = ()
+    breakpoints: dict[int, object] = {}
+    disk_faults: dict[int, object] = {}
     clock_percent: int = 100
     slow_ms: int = 0
     boots: int = 0
@@ -91,7 +90,7 @@ def test_a_refused_order_is_in_force_nowhere(deaf: Deaf, name: str) -> None:
     with pytest.raises(FloodmarkError, match="did not confirm"):
         REQUESTS[name](deaf.nodes)
     order = deaf.ordered()
-    assert (order.armed, order.disk, order.percent) == ((), (), 100)
+    assert (order.armed, order.disk, order.percent) == ({}, {}, 100)
     deaf.end()
     deaf.nodes.start("n1")
     assert deaf.started[1] == Settings()
@@ -114,7 +113,7 @@ def test_a_refused_order_leaves_what_holds_already(deaf: Deaf, name: str) -> Non
 
 def test_a_heal_that_is_not_confirmed_can_be_repeated(deaf: Deaf) -> None:
     deaf.end()
-    number = deaf.nodes.add_disk_fault("n1", lambda n: DiskFault(number=n, what="full"))
+    number = deaf.nodes.add_disk_fault("n1", DiskFails("full"))
     deaf.nodes.start("n1")
     for _ in range(2):
         with pytest.raises(FloodmarkError, match="did not confirm"):

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from nemesis.disk import control
-from nemesis.world import DiskFails
 from node.formats.errors import FloodmarkError
+from node.runtime.failing_disk import DiskFails
 from tests.support.disk_rig import Program, disk, run, suspend
 from tests.support.waiting import until
 

@@ -18,7 +18,7 @@ from node.formats.messages import MetadataRequest, MetadataResponse, ProduceRequ
 from node.formats.trace import APPEND, event
 from node.runtime import breakpoints, template
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints, Order
-from node.runtime.failing_disk import DiskFault
+from node.runtime.failing_disk import DiskFails
 from node.runtime.process import spawn
 from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
@@ -80,7 +80,7 @@ def test_the_core_gets_the_time_of_the_nodes_clock_and_the_trace_that_of_the_hos
     with Node(tmp_path, TellsTime, clock_percent=50) as node:
         node.start()
         for corr, percent in enumerate((50, 1000, 10)):
-            assert node.breakpoints.order((), percent=percent)
+            assert node.breakpoints.order({}, {}, percent=percent)
             for number in range(2):
                 node.produce("log-0", 2 * corr + number)
         assert node.stop() == 0
@@ -101,7 +101,7 @@ def test_a_clock_never_goes_back_however_late_the_process_takes_the_order(
     points = Breakpoints(Armed("n1", 1), far)
     seen_us = []
     for version, percent in enumerate((1000, 100, 10, 200), 1):
-        order = Order(version=version, armed=(), percent=percent)
+        order = Order(version=version, armed={}, percent=percent)
         near.send_bytes(msgspec.msgpack.encode(order))
         for _ in range(2):  # the first turn is under way while the order waits
             now_us += 10_000
@@ -129,8 +129,8 @@ def test_a_stop_while_syncs_are_slow_is_no_hang(tmp_path: Path) -> None:
     """The turn in progress, the last one and the flush behind it take longer than a hang may."""
     with Node(tmp_path, FakeCore) as node:
         node.start()
-        slow = DiskFault(number=1, what="slow", delay_ms=1600)
-        assert node.breakpoints.order((), (slow,), slow_ms=1600)
+        slow = DiskFails("slow", delay_ms=1600)
+        assert node.breakpoints.order({}, {1: slow}, slow_ms=1600)
         node.send(ProduceRequest(corr=0, partition="log-0"), BODY)
         node.send(ProduceRequest(corr=1, partition="deferred-0"), BODY)
         until(lambda: node.breakpoints.reached() or node.breakpoints.writes, "a slow sync")
@@ -212,16 +212,15 @@ def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool, modules: Seq
 
 
 def test_breakpoints_of_the_start_are_in_force_from_the_first_turn(tmp_path: Path) -> None:
-    first = Breakpoint(number=1, event="started")
-    with Node(tmp_path, FakeCore, breakpoints=(first,)) as node:
+    with Node(tmp_path, FakeCore, breakpoints={1: Breakpoint("started")}) as node:
         node.start()
         until(lambda: node.trace("break"), "the breakpoint")
-        node.breakpoints.order([])
+        node.breakpoints.order({}, {})
         assert node.stop() == 0
 
 
 def test_without_a_pipe_nothing_ever_stops() -> None:
-    points = Breakpoints(Armed("n1", 1, [Breakpoint(number=1, event="append")]))
+    points = Breakpoints(Armed("n1", 1, {1: Breakpoint("append")}))
     assert (
         points.reached(
             [event(APPEND, "log-0", base_offset=0, leo=1, leader_epoch=1, hash="", role="leader")]

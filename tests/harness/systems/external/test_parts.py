@@ -34,10 +34,11 @@ from harness.systems.node_processes import ExpectedExits, last_lines
 from nemesis.formats.schedule import Schedule
 from nemesis.strace import Tracers
 from nemesis.view import ClusterView
-from nemesis.world import DiskDamage, DiskFails
 from node.formats import trace
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
+from node.runtime.damage import DiskDamage
+from node.runtime.failing_disk import DiskFails
 from tests.support import trial_adapters
 from tests.support.paths import ROOT
 from tests.support.python_process import PythonProcess
