@@ -406,8 +406,8 @@ BUDGETS = {
     "nemesis": 9_746,
     "checker": 18_406,
     "reports": 6_040,
-    "harness": 36_034,
-    "tests": 48_995,
+    "harness": 35_704,
+    "tests": 48_859,
 }
 
 

@@ -80,8 +80,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     For real processes only: `settings`, `links` and `disk` are those of the system in the failing
     run, as in run.json; `disks` is how many disks lost data, `on_links` whether there were
     faults on links, `run` the folder of a failing run of the smallest schedule. `safe_settings` is
-    None if the system declares no safe configuration. `undecided`: it failed on a cluster that had
-    had other storms before, and was not yet run on a new one.
+    None if the system declares no safe configuration.
     """
 
     world: World = "simulated"
@@ -113,7 +112,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     safe_settings: dict[str, str] | None = None
     safe_runs: tuple[SafeRun, ...] = ()
-    undecided: bool = False
     format: Number = FORMAT
 
 

@@ -114,7 +114,6 @@ class Run:
             took_ms = (now_us() - info.phases.start_us) // 1000
             info.failover_ms += max(self._system.restart_ms, took_ms)
         info.capabilities, info.promise = cluster.capabilities, cluster.promise
-        info.goes_on = cluster.goes_on
         info.partitions = {name: tuple(nodes) for name, nodes in cluster.partitions.items()}
         self._save()
 

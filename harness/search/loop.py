@@ -32,14 +32,7 @@ from harness.formats.journal import (
 from harness.search import deadline, findings
 from harness.search.deadline import Stop
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, Pool, work_through
-from harness.search.search_jobs import (
-    SHARED,
-    AnySearchJob,
-    DecideJob,
-    FinishJob,
-    SavedJob,
-    SearchJob,
-)
+from harness.search.search_jobs import AnySearchJob, FinishJob, SavedJob, SearchJob
 from harness.search.worlds.subject import RunFolders, Subject
 from node.formats.errors import FloodmarkError
 
@@ -49,7 +42,6 @@ GRACE_S: Final = 10.0
 """The time after the end of the budget for which a job may continue before it is killed."""
 MOST_UNKNOWN: Final = 3
 """The largest number of folders that a search keeps of runs that could not be judged."""
-UNDECIDED: Final = f"{SHARED}It was not run on a new one"
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +111,7 @@ class Search:
         self._left: list[tuple[int, int]] = []
         """Ranges of schedules below `_next` that are not done, as (first, count)."""
         self._started: set[str] = set()
-        """The buckets that are being shrunk, and the undecided findings that are being decided."""
-        self._undecided: dict[str, Finding] = {}
-        """By the key of the job that decides."""
+        """The buckets that are being shrunk."""
         if state_of(journal.rows) == FINISHED and not goes_on:
             journal.clear()
         self._before_s = journal.worked_s()
@@ -166,9 +156,6 @@ class Search:
         for bucket, finding in self.kept.items():
             self.kept[bucket] = findings.latest(self._store, finding)
         self._sweep()
-        for finding in self._undecided.values():
-            self.total.unknown_runs.append(finding.run)
-            self.total.add_problem(UNDECIDED.format(finding.number, finding.sentence))
         self._add(Ended(state=state), 0.0)
 
     def _resume(self) -> None:
@@ -179,11 +166,8 @@ class Search:
                 self.total.add(row)
                 if row.generator == self.subject.generator:
                     stretches.append((row.first, row.schedules))
-                self._undecided.pop(row.key, None)
                 for finding in row.findings:
-                    if finding.undecided:
-                        self._undecided[_decides(finding)] = finding
-                    elif finding.bucket not in self.kept:
+                    if finding.bucket not in self.kept:
                         self._keep(findings.latest(self._store, finding))
                         # A saved finding, which fails again, was shrunk before.
                         self.done |= {finding.bucket} if finding.shrunk else set()
@@ -194,22 +178,16 @@ class Search:
                 self._left.append((self._next, first - self._next))
             self._next = max(self._next, first + number)
         heapq.heapify(self._left)
-        self._started |= self._undecided.keys() & self._journal.done()
         if self._journal.rows:
             self._sweep()
 
     def _sweep(self) -> None:
         """Remove the runs that were cut off, while no job runs."""
-        kept = (*self.total.unknown_runs, *(one.run for one in self._undecided.values()))
-        findings.sweep(self._store, self.run_name, kept)
+        findings.sweep(self._store, self.run_name, self.total.unknown_runs)
 
     # -- which job is next
 
     def next_job(self) -> Job | None:
-        for key, finding in self._undecided.items():
-            if key not in self._started:
-                self._started.add(key)
-                return self._decide_job(key, finding)
         if self._saved and not self._is_over():
             key, finding = self._saved.popitem()
             place = self._place(f"saved-{finding.drawn.digest()}")
@@ -225,8 +203,7 @@ class Search:
     def _is_over(self) -> bool:
         """Return whether to draw no further schedule."""
         budget = self._budget
-        found = bool(self.kept or self._undecided)
-        seconds = budget.seconds * (1 - budget.reserve if found else 1)
+        seconds = budget.seconds * (1 - budget.reserve if self.kept else 1)
         return (
             (budget.seconds > 0 and self.seconds() >= seconds)
             or (budget.until_failure and bool(self.kept))
@@ -251,14 +228,6 @@ class Search:
             unknown=max(0, MOST_UNKNOWN - len(self.total.unknown_runs)),
             seconds=min(filter(None, (self.left_s(), self._slice_s)), default=0.0),
             place=self._place(f"{first:04d}"),
-        )
-
-    def _decide_job(self, key: str, finding: Finding) -> DecideJob:
-        return DecideJob(
-            key=key,
-            subject=self.subject,
-            finding=finding,
-            place=self._place(f"{finding.number:04d}-new"),
         )
 
     def _finish_job(self, finding: Finding) -> FinishJob:
@@ -325,7 +294,6 @@ class Search:
             self._started.discard(finding.bucket)
 
     def _searched(self, job: Job, row: SearchedRow, seconds: float) -> None:
-        decided = self._undecided.pop(job.key, None)
         before, spent = self.total.schedules, round(self.seconds(), 1)
         found: list[Finding] = []
         for finding in row.findings:
@@ -334,21 +302,15 @@ class Search:
             if finding.bucket in self.kept or not self._wanted(finding):
                 findings.discard(finding, self._store)
                 continue
-            if finding.undecided:
-                self._undecided[_decides(finding)] = finding
             number = before + finding.number - row.first
             found.append(replace(finding, schedules_before=number, seconds_before=spent))
         row.findings = found
         self._add(row, seconds)
-        if decided is not None and decided.run not in row.unknown_runs:
-            findings.discard(decided, self._store)
         self.total.add(row)
         if isinstance(job, SearchJob) and row.schedules < job.count:
             rest = (row.first + row.schedules, job.count - row.schedules)
             heapq.heappush(self._left, rest)
         for finding in found:
-            if finding.undecided:
-                continue
             folder = self._keep(finding)
             if finding.shrunk:
                 self.done.add(finding.bucket)
@@ -357,11 +319,6 @@ class Search:
     def _add(self, row: SearchRow, seconds: float) -> None:
         row.seconds, row.worked_s = round(seconds, 2), round(self.seconds(), 2)
         self._journal.add(row)
-
-
-def _decides(finding: Finding) -> str:
-    """Return the key of the job that decides a finding."""
-    return f"decide/{finding.number}"
 
 
 def _tries(store: Path, finding: Finding) -> str:

@@ -38,7 +38,7 @@ JOBS_EACH: Final = 500
 """The number of simulated jobs after which a process is replaced: memory stays bounded."""
 MOST_SAVED: Final = 8
 """The most saved findings that a search of a system tries first."""
-STORMS_EACH: Final = 100  # They share a cluster as long as it is good.
+STORMS_EACH: Final = 100
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,13 +162,15 @@ def simulated_pool(jobs: int, store: Path) -> JobProcesses:
 
 
 def storm_pool(jobs: int, store: Path, links: str = "") -> JobProcesses:
-    """Return a pool for real processes. Raises UsageError for several jobs on kernel links."""
+    """Return a pool for real processes; 0 `jobs` means one for two cores. Raises UsageError for
+    several jobs on kernel links."""
     if links == KERNEL_LINKS:
         if jobs > 1:
             raise UsageError("--links kernel has room for one cluster: use --jobs 1")
         namespaces.enter()
         jobs = 1
-    return JobProcesses(worker_count(jobs), output_file(store), jobs_each=STORMS_EACH)
+    jobs = jobs or max(1, worker_count(0) // 2)
+    return JobProcesses(jobs, output_file(store), jobs_each=STORMS_EACH)
 
 
 def output_file(store: Path) -> Path:

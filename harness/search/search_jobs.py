@@ -1,4 +1,4 @@
-"""The jobs of a search: draw and run schedules, decide a doubtful failure, finish a finding."""
+"""The jobs of a search: draw and run schedules, try a saved finding again, finish a finding."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ from harness.search.shrink.trials import Saver, shrink
 from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.subject import Drawn, RunFolders, Subject, drop
 from harness.sim.run import batched_collections
-from nemesis.formats.schedule import Schedule
 
 MOST_BUCKETS: Final = 100
 """The largest number of buckets that a search shrinks: more means a plainly broken protocol."""
-SHARED: Final = "storm {} failed on a cluster that others had before: {} "
-NOT_AGAIN: Final = f"{SHARED}On {{}} new ones it did not"
 
 
 class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +44,7 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
             for number in range(self.first, self.first + self.count):
                 for drawn in subject.runs(self.seed, number, known, self.place):
                     bucket = subject.bucket(drawn.outcome)
-                    count(row, drawn.outcome, "" if drawn.outcome.shared else bucket)
+                    count(row, drawn.outcome, bucket)
                     if bucket and bucket not in known and len(known) < MOST_BUCKETS:
                         known.add(bucket)
                         place = {"seed": self.seed, "number": number}
@@ -63,27 +60,6 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
         return row
 
 
-class DecideJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that runs an undecided finding on new clusters until it fails on one. If it never does,
-    its first run is one that could not be judged."""
-
-    key: str
-    subject: Subject
-    finding: Finding
-    place: RunFolders
-
-    def do(self) -> SearchedRow:
-        finding = self.finding
-        row = _row(self.key, self.subject, finding.seed, finding.number)
-        shown = _failing_run(self, finding.drawn, row)
-        if shown is not None:
-            row.findings.append(replace(shown, seed=finding.seed, number=finding.number))
-            return row
-        row.unknown_runs.append(finding.run)
-        row.add_problem(NOT_AGAIN.format(finding.number, finding.sentence, row.runs))
-        return row
-
-
 class SavedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that runs the smallest schedule of a saved finding until it fails again, to find what
     is known before anything is drawn."""
@@ -96,26 +72,18 @@ class SavedJob(msgspec.Struct, frozen=True, kw_only=True):
     def do(self) -> SearchedRow:
         saved = self.finding
         row = _row(self.key, self.subject, saved.seed, 0)
-        shown = _failing_run(self, saved.smallest, row)
-        if shown is not None and shown.bucket == saved.bucket:
-            about = {"run": shown.run, "sentence": shown.sentence, "version": shown.version}
-            shown = replace(saved, number=0, **about)
-        if shown is not None:
-            row.findings.append(shown)
+        for _ in range(self.subject.most_runs):
+            outcome = self.subject.run(saved.smallest, self.place)
+            bucket = self.subject.bucket(outcome)
+            count(row, outcome, bucket)
+            if bucket:
+                shown = self.subject.finding(Drawn(saved.family, saved.smallest, outcome))
+                about = {"run": shown.run, "sentence": shown.sentence, "version": shown.version}
+                again = replace(saved, number=0, **about)
+                row.findings.append(again if bucket == saved.bucket else shown)
+                break
+            drop(outcome.folder, self.place)
         return row
-
-
-def _failing_run(job: DecideJob | SavedJob, schedule: Schedule, row: SearchedRow) -> Finding | None:
-    """Run a schedule until it fails, at most as often as its subject asks; return that failure."""
-    subject = job.subject
-    for _ in range(subject.most_runs):
-        outcome = subject.run(schedule, job.place)
-        bucket = subject.bucket(outcome)
-        count(row, outcome, bucket)
-        if bucket:
-            return subject.finding(Drawn(job.finding.family, schedule, outcome))
-        drop(outcome.folder, job.place)
-    return None
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +123,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-AnySearchJob = SearchJob | DecideJob | SavedJob | FinishJob
+AnySearchJob = SearchJob | SavedJob | FinishJob
 
 
 def _row(key: str, subject: Subject, seed: int, first: int) -> SearchedRow:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 import urllib.request
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -50,15 +51,27 @@ class Refused(Exception):
         self.reconnect = reconnect
 
 
+NUMBER: Final = "a whole number"
+POSITIVE: Final = "a whole number above 0"
+DURATION: Final = "a duration such as 2m"
+PATH: Final = "a path"
+FORMS: Final = {
+    NUMBER: "[0-9]+",
+    POSITIVE: "[1-9][0-9]*",
+    DURATION: "([1-9][0-9]*(ms|s|m|h))+",
+    PATH: ".+",
+}
+
+
 class Setting(msgspec.Struct, frozen=True):
-    """An option of a system, given with `--set name=value`; `values` are those allowed (none: any
-    text), or it is a whole number of at least `least`.
+    """An option of a system, given with `--set name=value`; `values` are those allowed, some of
+    them by one of `FORMS` (none: any text).
 
     A setting is part of the tested configuration, such as whether the system syncs its disk. `safe`
     is the value with which, according to its vendor, no acknowledged record is lost; "" if the
     setting has no effect on that. The `safe` values of all settings make the safe configuration, in
     which a search repeats the schedules that failed. `program`: the value names code that is
-    started, so that only a person may choose it, and no file."""
+    started, so that only a person may choose it, and no file; it must exist."""
 
     name: str
     default: str
@@ -66,25 +79,26 @@ class Setting(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
     safe: str = ""
     program: bool = False
-    least: int | None = None
+
+    def allows(self, value: str) -> bool:
+        """Return whether it may have this value."""
+        forms = [FORMS.get(each, re.escape(each)) for each in self.values]
+        return not forms or any(re.fullmatch(form, value) for form in forms)
 
     def check(self, value: str) -> None:
         """Refuse a value that is not allowed. Raises UsageError."""
-        wanted = ""
-        if self.values and value not in self.values:
-            wanted = f"one of {', '.join(each or 'nothing' for each in self.values)}"
-        elif self.least is not None and not (value.isdecimal() and int(value) >= self.least):
-            wanted = f"a whole number, at least {self.least}"
-        if wanted:
+        if not self.allows(value):
+            wanted = " or ".join(each or "nothing" for each in self.values)
             raise UsageError(f"--set {self.name}={value}: {self.name} must be {wanted}")
 
 
-SERVER: Final = Setting("server", "", "the executable of another version", program=True)
+SERVER: Final = Setting("server", "", "another version's executable", (PATH,), program=True)
 SERVERS: Final = Setting(
-    "servers", "", "paths or versions, with commas; all start with the first", program=True
+    *("servers", "", "paths or versions, with commas; all start with the first", (PATH,)),
+    program=True,
 )
 """Settings of every adapter that has a `binary`; they are recorded only where they are given."""
-MEMBERS: Final = Setting("members", "0", "members of a group of consumers; 0: no group", least=0)
+MEMBERS: Final = Setting("members", "0", "members of a group; 0: no group", (NUMBER,))
 MAKE_GROUPS: Final = ("join", "poll")
 """The methods whose adapter can have members of a group, and then has the setting MEMBERS."""
 
@@ -236,9 +250,6 @@ class Adapter:
     """Globs, below a node's folder, of files that it appends to without syncing them: for hosts
     where no disk in user space is possible. A power cut then takes the end of what was appended
     since the storm began, or since the node started; without globs it is refused there."""
-    dumps_running: ClassVar[bool] = False
-    """Whether `dump` can also read the files of a node that runs and has nothing to do: a
-    search then reads logs without stopping the cluster."""
     damaged_disks: ClassVar[int] = 0
     """On how many nodes the disk may lose or change what was synced, as the vendor promises: torn
     and flipped writes, an empty disk. With more, what is lost is `allowed`. That a node dies, and
@@ -486,7 +497,7 @@ class Adapter:
         """Return the guarantees of the system in this configuration. The default is the strictest:
         no acknowledged record is ever lost."""
         return Promise(
-            words=" ".join(self.words.split()),
+            words=self.words,
             source=self.source,
             contiguous_offsets=self.contiguous,
             reads=self.writes("read"),

@@ -31,6 +31,7 @@ wsrep_retry_autocommit = 0
 PROVIDER = """gcache.size=16M;evs.keepalive_period=PT0.5S;evs.suspect_timeout=PT2S;
 evs.inactive_timeout=PT4S;evs.inactive_check_period=PT0.25S;evs.install_timeout=PT4S;
 gmcast.peer_timeout=PT2S"""
+PROVIDER_FILE = "/usr/lib/galera/libgalera_smm.so"
 START = """
 config=$1 data=$2 first=$3
 mkdir -p "$data"
@@ -60,15 +61,14 @@ NOTHING_DONE = (OUTSIDE, 1062, 1146, 1205, 1213)
 class Galera(adapter.Adapter):
     summary = "MariaDB with Galera, a table for each partition"
     needs = "install mariadb-server (Debian), and pip install '.[galera]' in a clone of floodmark"
-    words = """committed on all nodes (or fail on all) before the client receives a success
-        confirmation"""
+    words = (
+        "committed on all nodes (or fail on all) before the client receives a success confirmation"
+    )
     source = "https://mariadb.com/docs/galera-cluster/galera-cluster-quickstart-guides"
     binary = "mariadbd"
     settings = (
         adapter.Setting("flush", "1", "innodb_flush_log_at_trx_commit", ("0", "1", "2"), "1"),
-        adapter.Setting(
-            "provider", "/usr/lib/galera/libgalera_smm.so", "the library of Galera", program=True
-        ),
+        adapter.Setting("provider", PROVIDER_FILE, "a library", (adapter.PATH,), program=True),
     )
     listens, refuses_root, links_needed = ("client", "group", "ist", "sst"), True, "kernel"
     faults = (
@@ -78,7 +78,7 @@ class Galera(adapter.Adapter):
     )
     changes, fresh_identity = ("join", "upgrade", "downgrade"), False
     upgrades = (("10.6", "10.11"), ("10.11", "11.4"), ("11.4", "11.8"))
-    restarts = True
+    restarts, stop_codes = True, (0, -15, 143, 1)  # 1: it gives up while it still joins.
     failover_ms, restart_ms, recovery_ms, change_ms = 6000, 8000, 40_000, 10_000
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:

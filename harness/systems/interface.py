@@ -100,11 +100,6 @@ class ClusterUnderTest:
         return ()
 
     @property
-    def goes_on(self) -> bool:
-        """Return whether `stop` and `close` leave the nodes running for another run."""
-        return False
-
-    @property
     def tells_in_sync(self) -> bool:
         """Return whether its view learns which nodes are in sync; else no phase waits for that."""
         return True

@@ -43,11 +43,11 @@ class Nats(adapter.Adapter):
     binary = "nats-server"
     source = "https://docs.nats.io/nats-concepts/jetstream"
     settings = (
-        adapter.Setting("sync", "2m", "sync_interval of the servers", safe="always"),
+        adapter.Setting("sync", "2m", "sync_interval", ("always", adapter.DURATION), "always"),
         adapter.Setting("copies", "", "num_replicas of a group; none: of its stream", ("", "1")),
     )
     probed, unsynced = ("http",), ("jetstream/**/*.blk",)
-    failover_ms, stop_codes, dumps_running = 9000, (0, 1), True
+    failover_ms, stop_codes = 9000, (0, 1)
     changes = (*("join", "leave", "replace", "return", "reassign"), "upgrade", "downgrade")
     upgrades = (("2.10", "2.11"), ("2.11", "2.12"), ("2.12", "2.14"), ("2.14", "2.15"))
 

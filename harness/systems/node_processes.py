@@ -128,10 +128,6 @@ class NodeProcesses(Generic[Running]):
         self._look_at_disk = look_at_disk
         self._running: dict[str, Running] = {}
         self._incarnations: dict[str, int] = {}
-        self.go_on(exits)
-
-    def go_on(self, exits: AppendOnlyFile) -> None:
-        """Record the ends of processes in `exits` from now on, and forget the earlier ones."""
         self._exits = exits
         self._host = HostDisk(exits.path.parent)
         self.unexpected: list[Exit] = []

@@ -12,6 +12,7 @@ from harness.systems.external.postgres_wire import PostgresSession, SqlError
 from harness.systems.external.versions import version_of
 
 NODE = "harness.systems.external.postgres_node"
+HOME = "/usr/lib/postgresql/15"
 COMMITS = ("on", "off", "local", "remote_write", "remote_apply")
 FLAGS = """wal_receiver_timeout=3s wal_sender_timeout=3s wal_retrieve_retry_interval=300ms
     max_connections=300 max_wal_senders=20 shared_buffers=16MB lock_timeout=1s wal_keep_size=64MB
@@ -29,7 +30,7 @@ class Postgres(adapter.Adapter):
     )
     source = "https://www.postgresql.org/docs/15/warm-standby.html"
     settings = (
-        adapter.Setting("home", "/usr/lib/postgresql/15", "the folder with its bin", program=True),
+        adapter.Setting("home", HOME, "the folder with its bin", (adapter.PATH,), program=True),
         adapter.Setting("commit", "on", "synchronous_commit", COMMITS, "on"),
         adapter.Setting("standbys", "0", "how many standbys must have it", ("0", "1", "2"), "2"),
     )

@@ -32,20 +32,11 @@ Processes = TypeVar("Processes", bound=NodeProcesses[Any])
 class ProcessCluster(ClusterUnderTest, Generic[Processes]):
     """A cluster of processes. A subclass starts them and reads their reports."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        folder: RunDir,
-        *,
-        ports: int,
-        disk: str,
-        home: RunDir | None = None,
-    ) -> None:
+    def __init__(self, schedule: Schedule, folder: RunDir, *, ports: int, disk: str) -> None:
         """Lease ports and prepare files; no process starts yet. `folder` is the run folder, `disk`
-        the form of the disks. The nodes keep their data and print in `home` (default: there)."""
+        the form of the disks."""
         self._schedule = schedule
         self._path = folder.path
-        self._home = home or folder
         self.brokers = schedule.cluster.broker_names()
         self.voters = schedule.cluster.voter_names()
         # The brokers need the metadata: voters start first.
@@ -55,9 +46,8 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         self._held = ExitStack()
         with self._given_back_on_error():
             self._lease = self._held.enter_context(PortLease(ports))
-            self._files = self._held.enter_context(ExitStack())
-            self._exits = self._files.enter_context(closing(folder.append_only("exits.jsonl")))
-            self._output = self._home.folder("output")
+            self._exits = self._held.enter_context(closing(folder.append_only("exits.jsonl")))
+            self._output = folder.folder("output")
             self._tracers = Tracers(self._output)
             self._clocks = clocks_for(schedule, self._output, self.names)
             self._disks: UserDisks | None = None
@@ -147,21 +137,6 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
             self._held.close()
             raise
 
-    def _go_on(self, schedule: Schedule, folder: RunDir) -> None:
-        """Take the next schedule, on the processes as they are; what is seen from now on belongs to
-        another run folder."""
-        self._schedule, self._path = schedule, folder.path
-        self.view = ClusterView()
-        self.factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
-        self._record_exits(folder)
-        self._clients = None
-
-    def _record_exits(self, folder: RunDir) -> None:
-        """Put the ends of processes on record in another folder from now on."""
-        self._files.close()
-        self._exits = self._files.enter_context(closing(folder.append_only("exits.jsonl")))
-        self.processes.go_on(self._exits)
-
     def _observe(self, event: TraceEvent) -> None:
         """Take in an event while the cluster starts."""
         self.view.observe(event)
@@ -227,4 +202,4 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
         return {} if self._clocks is None else self._clocks.environment(node)
 
     def _data(self, node: str) -> Path:
-        return self._home.path.absolute() / "data" / node
+        return self._path.absolute() / "data" / node

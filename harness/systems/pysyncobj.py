@@ -26,7 +26,7 @@ class PySyncObj(adapter.Adapter):
     source = "https://github.com/bakwc/PySyncObj"
     settings = (
         adapter.Setting("files", "memory", "what a node keeps on its disk", tuple(FILES)),
-        adapter.Setting("compact", "5000", "logCompactionMinEntries of the nodes", least=1),
+        adapter.Setting("compact", "5000", "logCompactionMinEntries", (adapter.POSITIVE,)),
     )
     failover_ms, stop_codes = 6000, (0,)
 

@@ -24,7 +24,7 @@ class RabbitMQ(RabbitMQNode):
         "confirms are only issued once the data has been replicated to a quorum of stream replicas"
     )
     source = "https://www.rabbitmq.com/docs/streams"
-    plugins, unsynced, dumps_running = "[rabbitmq_stream].", ("*/stream/*/*",), True
+    plugins, unsynced = "[rabbitmq_stream].", ("*/stream/*/*",)
 
     def listeners(self, me: Node) -> str:
         streams = ",".join(f'{{"{me.host}",{me.listens[role]}}}' for role in ("client", "probe"))

@@ -20,9 +20,10 @@ NO_LIMIT = {"x-delivery-limit": -1}  # From 4.0 on a message is dropped after 20
 
 class RabbitMQQueues(RabbitMQNode):
     summary = "RabbitMQ quorum queues, which a group consumes"
-    words = """A message that was successfully confirmed back to the publisher using the publisher
-        confirms feature should not be lost as long as at least a majority of RabbitMQ nodes
-        hosting the quorum queue are not permanently made unavailable."""
+    words = (
+        "should not be lost as long as at least a majority of RabbitMQ nodes hosting the quorum "
+        "queue are not permanently made unavailable"
+    )
     source, groups = "https://www.rabbitmq.com/docs/quorum-queues", GroupPromise()
     discovery = TELLS_LEADERS
 
@@ -54,10 +55,8 @@ class RabbitMQQueues(RabbitMQNode):
                 raise
             raise Refused("there is no such queue", reconnect=True) from None
 
-    def join(
-        self, connection: "_Channel", group: str, member: str, partitions: Sequence[str]
-    ) -> Any:
-        return connection, tuple(partitions)
+    def join(self, connection: "_Channel", group: str, member: str, parts: Sequence[str]) -> Any:
+        return connection, tuple(parts)
 
     def poll(self, session: Any, limit: int, timeout_s: float) -> Polled:
         channel, partitions = session

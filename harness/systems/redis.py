@@ -12,6 +12,7 @@ from redis import asyncio as aio
 
 from harness.systems import adapter
 from harness.systems.adapter import LogSlice, Members, Node, Record, Refused, Roles
+from harness.systems.external.redis_aof import commands
 
 ONCE: dict[str, Any] = {"socket_timeout": 3, "socket_connect_timeout": 1, "retry": None}
 
@@ -25,7 +26,7 @@ class Redis(adapter.Adapter):
         adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2"), "2"),
         adapter.Setting("fsync", "everysec", "appendfsync", ("everysec", "always"), "always"),
     )
-    listens, dumps_running = ("client", "sentinel"), True
+    listens = ("client", "sentinel")
     unsynced = ("appendonly.aof", "appendonlydir/*.aof")
     changes, upgrades = ("replace", "upgrade", "downgrade"), (("6.2", "7.0"),)
     change_ms, fresh_identity, operations = 15_000, False, ("failover", "rewrite")
@@ -77,11 +78,16 @@ class Redis(adapter.Adapter):
                 raise RuntimeError(f"the Sentinel of {n.name} does not know all others yet")
 
     async def send(self, connection: list[aio.Redis], record: Record) -> int:
-        wait, primary = int(self.setting["wait"]), connection[0]
-        length = await primary.rpush(record.partition, record.payload)
-        if wait and (have := await primary.wait(wait, int(record.timeout_s * 800))) < wait:
-            raise RuntimeError(f"{have} of {wait} replicas have it")
+        length = await connection[0].rpush(record.partition, record.payload)
+        await self.waited(connection[0], record.timeout_s)
         return int(length) - 1
+
+    async def waited(self, primary: aio.Redis, timeout_s: float) -> None:
+        """Wait until replicas have what this connection wrote. Raises RuntimeError if they do not
+        in time."""
+        wait = int(self.setting["wait"])
+        if wait and (have := await primary.wait(wait, int(timeout_s * 800))) < wait:
+            raise RuntimeError(f"{have} of {wait} replicas have it")
 
     async def read(self, connection: list[aio.Redis], part: str, offset: int, s: float) -> LogSlice:
         wait, asked = int(self.setting["wait"]), (part, offset, offset + 499)
@@ -114,20 +120,8 @@ class Redis(adapter.Adapter):
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:
         offset = 0
-        for words in commands(me):
+        for words in commands(me.folder):
             pushed = words[:2] == [b"RPUSH", partition.encode()]
             for payload in words[2:] if pushed else ():
                 yield offset, payload
                 offset += 1
-
-
-def commands(me: Node) -> Iterator[list[bytes]]:
-    """Yield the commands in the append-only files of a stopped server."""
-    parts = [me.folder / "appendonly.aof"]
-    if not parts[0].exists():  # From 7.0 on: the file of an old rewrite, then those after it.
-        folder = me.folder / "appendonlydir"
-        parts = sorted(folder.glob("*.aof"), key=lambda part: (".incr." in part.name, part))
-    for part in parts:
-        with part.open("rb") as aof:
-            while count := aof.readline()[1:]:
-                yield [aof.read(int(aof.readline()[1:]) + 2)[:-2] for _ in range(int(count))]

@@ -21,6 +21,7 @@ from harness.systems.adapter import (
     Refused,
 )
 from harness.systems.external.members import GROUP
+from harness.systems.external.redis_aof import commands
 
 ACK_WAIT_MS = 2000
 SAFE = 2
@@ -54,15 +55,8 @@ class RedisStreams(redis.Redis):
 
     async def send(self, connection: list[aio.Redis], record: Record) -> int:
         entry: Any = await connection[0].eval(APPEND, 1, record.partition, PAYLOAD, record.payload)
-        await self._waited(connection[0], record.timeout_s)
+        await self.waited(connection[0], record.timeout_s)
         return _offset(entry)
-
-    async def _waited(self, primary: aio.Redis, timeout_s: float) -> None:
-        """Wait until replicas have what this connection wrote. Raises RuntimeError if they do not
-        in time."""
-        wait = int(self.setting["wait"])
-        if wait and (have := await primary.wait(wait, int(timeout_s * 800))) < wait:
-            raise RuntimeError(f"{have} of {wait} replicas have it")
 
     async def read(self, connection: list[aio.Redis], part: str, offset: int, s: float) -> LogSlice:
         wait = int(self.setting["wait"])
@@ -99,7 +93,7 @@ class RedisStreams(redis.Redis):
         for part, entries in told or ():
             found += [_delivery(part.decode(), *entry) for entry in entries]
         if found:  # Replicas that have these deliveries have the records too.
-            await self._waited(primary, timeout_s)
+            await self.waited(primary, timeout_s)
         return Polled(found)
 
     async def acknowledge(
@@ -110,7 +104,7 @@ class RedisStreams(redis.Redis):
         for part in {each.partition for each in deliveries}:
             entries = [each.token for each in deliveries if each.partition == part]
             await session[0].xack(part, GROUP, *entries)
-        await self._waited(session[0], timeout_s)
+        await self.waited(session[0], timeout_s)
         return True
 
     async def positions(
@@ -128,7 +122,7 @@ class RedisStreams(redis.Redis):
         return found
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:
-        for words in redis.commands(me):
+        for words in commands(me.folder):
             if words[:2] == [b"XADD", partition.encode()]:
                 at = words.index(PAYLOAD)
                 yield _offset(words[at - 1]), words[at + 1]

@@ -114,7 +114,7 @@ class FakeCluster:
     """Starts at once; `fail_poll` is a sentence to fail with."""
 
     capabilities = ("trace",)
-    tells_in_sync, goes_on = True, False
+    tells_in_sync = True
 
     bypassed: tuple[str, ...] = ()
     membership = None

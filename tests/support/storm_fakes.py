@@ -17,7 +17,6 @@ from harness.search.loop import Budget, Search, journal_of
 from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.real import StormJob, StormSubject
 from harness.search.worlds.subject import RunFolders
-from harness.systems.external.kept import ClusterKeeper
 from nemesis.formats.schedule import Schedule
 from tests.support.local_pool import LocalPool
 
@@ -37,13 +36,7 @@ class FakeStorms:
         self._runs: dict[str, int] = {}
         self.jobs: list[StormJob] = []
         self.clock_s = 1000.0
-        self.on_shared: Callable[[StormJob], ScheduleOutcome | None] = lambda job: None
-        """What becomes of a job on the cluster that storms share; None: it needs one of its own."""
-        self.shared = True
-        """Whether that cluster has had other storms."""
-        patch.setattr(ClusterKeeper, "end", lambda kept: self.shared)
         patch.setattr(StormJob, "do", lambda job: self._do(job))
-        patch.setattr(StormJob, "go_on", lambda job, kept: self.on_shared(job))
 
         def in_process(
             of: StormSubject, schedule: Schedule, stop: Stop, at: RunFolders

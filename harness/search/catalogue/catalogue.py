@@ -157,8 +157,7 @@ class _OpenSearch:
 
 class Catalogue:
     """The policy of `floodmark bugs find`. Simulated searches take turns, one job each: next is the
-    one that has worked least. Those on real processes follow each other, because storms of one
-    system share a cluster."""
+    one that has worked least. Those on real processes follow each other."""
 
     def __init__(self, request: BugSearchRequest, wanted: Sequence[Entry], output: Tell) -> None:
         """Plan the searches that are not done. Raises UsageError for one that cannot be made."""

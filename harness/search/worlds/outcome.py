@@ -221,8 +221,8 @@ class ScheduleOutcome:
 
     For real processes only: `lost_disks` are the nodes that lost unsynced writes, `on_links` says
     that a fault on links took effect. `folder` is the run folder if the run failed or could not be
-    judged, else "". `shared`: the cluster had had other storms before. `result` is the simulated
-    run, None for real processes and for a run that could not be made."""
+    judged, else "". `result` is the simulated run, None for real processes and for a run that could
+    not be made."""
 
     failed: bool = False
     internal_violation: str = ""
@@ -239,7 +239,6 @@ class ScheduleOutcome:
     lost_disks: tuple[str, ...] = ()
     on_links: bool = False
     folder: str = ""
-    shared: bool = False
     result: SimResult | None = field(default=None, compare=False, repr=False)
 
 

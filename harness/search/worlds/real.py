@@ -5,12 +5,10 @@ runs, which end as soon as that is decided."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Collection, Iterator
 from contextlib import closing, suppress
-from functools import cache
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -26,7 +24,7 @@ from harness.runs.run import RunOrder
 from harness.runs.run_folder import readable_lines, remove
 from harness.search.catalogue.known_losses import row_of
 from harness.search.deadline import Stop, never
-from harness.search.draw.families import POWER_CUT, STORMS_VERSION, Disks
+from harness.search.draw.families import STORMS_VERSION, Disks
 from harness.search.draw.storms import StormGenerator
 from harness.search.findings import in_words
 from harness.search.jobs import JobProcesses, do_one
@@ -34,9 +32,7 @@ from harness.search.search_jobs import AnySearchJob, SearchJob
 from harness.search.shrink.shrinker import REAL_PASSES
 from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.subject import Drawn, RunFolders, Shrinks, drop
-from harness.systems.external.kept import ClusterKeeper, leaves_no_trace
-from harness.systems.external.system import ExternalSystem
-from harness.systems.setup import Resolved, Setup
+from harness.systems.setup import Setup
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine, took_effect
 from nemesis.formats.schedule import Cluster, Schedule
@@ -48,8 +44,6 @@ SAFE_RUNS: Final = 2
 SHRINK_TRIES: Final = 60
 BESIDE_THE_STORM_S: Final = 600.0
 """The longest time of a run besides storm and recovery. A run that takes longer is killed."""
-_RUNS_OF_A_STORM: Final = 2
-"""A storm that cannot be judged on a cluster that others had before is run again on a new one."""
 OUTPUT: Final = "search-output.txt"
 _DISKS: Final = {0: "", 1: "one disk"}
 _PLAIN: Final = "processes only"
@@ -87,7 +81,7 @@ class StormSubject(Setup, frozen=True, kw_only=True):
         if not isinstance(job, SearchJob):
             return math.inf
         storm = StormGenerator(self, self.find(), job.seed).draw(job.first)
-        return _RUNS_OF_A_STORM * self.longest_run_s(storm.schedule)
+        return self.longest_run_s(storm.schedule)
 
     def longest_run_s(self, schedule: Schedule) -> float:
         """Return the longest time in seconds that a run of the schedule can take."""
@@ -98,20 +92,12 @@ class StormSubject(Setup, frozen=True, kw_only=True):
     def runs(
         self, seed: int, number: int, known: Collection[str], at: RunFolders
     ) -> Iterator[Drawn]:
-        """Draw a storm and run it, as `Subject` says. The cluster ends with a failure of a
-        bucket that is not `known`."""
+        """Draw a storm and run it, as `Subject` says."""
         storm = StormGenerator(self, self.find(), seed).draw(number)
-        job, keeper = self._job(storm.schedule, at), _keeper(at.store)
-        outcome = job.go_on(keeper)
-        if outcome is None:
-            outcome = job.do()
-        elif outcome.failed and self.bucket(outcome) not in known:
-            outcome = dataclasses.replace(outcome, shared=keeper.end())
-        yield Drawn(storm.family, storm.schedule, outcome)
+        yield Drawn(storm.family, storm.schedule, self._job(storm.schedule, at).do())
 
     def run(self, schedule: Schedule, at: RunFolders) -> ScheduleOutcome:
         """Run a schedule once (see `Subject`), in a process that is killed if it hangs."""
-        _keeper(at.store).end()
         return self.in_process(schedule, never, at)
 
     def _job(self, schedule: Schedule, at: RunFolders) -> StormJob:
@@ -167,7 +153,6 @@ class StormSubject(Setup, frozen=True, kw_only=True):
             on_links=outcome.on_links,
             run=outcome.folder,
             safe_settings=safe,
-            undecided=outcome.shared,
         )
 
     def is_alike(self, finding: Finding, outcome: ScheduleOutcome) -> bool:
@@ -219,30 +204,8 @@ class StormJob(msgspec.Struct, frozen=True, kw_only=True):
     key: str = "storm"
 
     def do(self) -> ScheduleOutcome:
-        """Run the schedule on a new cluster, and judge it here. Call it in the main thread."""
-        return self._run(self.subject.resolved(self.schedule))
-
-    def go_on(self, kept: ClusterKeeper) -> ScheduleOutcome | None:
-        """Run the schedule on the cluster that the last job left running. End that cluster if the
-        run could not be judged. Return None if the schedule needs a new cluster."""
-        system = self.subject.find()
-        if not isinstance(system, ExternalSystem) or not leaves_no_trace(self.schedule):
-            return None
-        system.keeper = kept
-        # The next schedule may cut the power.
-        cuts = self.subject.disks != "none" and POWER_CUT in system.faults
-        links = system.link_form(self.subject.links or None)
-        disk = system.disk_form(None, (POWER_CUT,) if cuts else ())
-        outcome = self._run(Resolved(system, links, disk))
-        if outcome.verdict != Verdict.UNKNOWN.value:
-            return outcome
-        if not kept.end():
-            return outcome
-        if outcome.folder:
-            remove(Path(outcome.folder), Path(self.store))
-        return None
-
-    def _run(self, on: Resolved) -> ScheduleOutcome:
+        """Run the schedule, and judge it here. Call it in the main thread."""
+        on = self.subject.resolved(self.schedule)
         run = run_once(RunOrder(self.schedule, on, self.name, Path(self.store), called()))
         if isinstance(run.error, StorageError):
             remove(run.folder, Path(self.store))
@@ -306,9 +269,3 @@ def effects(folder: Path) -> tuple[tuple[str, ...], bool]:
         if kind.loss:
             lost.update(node for line in lines if line.action == "inject" for node in line.nodes)
     return tuple(sorted(lost)), on_links
-
-
-@cache
-def _keeper(store: str) -> ClusterKeeper:
-    """Return the keeper of this process, which leaves a cluster running from job to job."""
-    return ClusterKeeper(Path(store))

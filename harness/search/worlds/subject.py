@@ -73,8 +73,7 @@ class Subject(Protocol):
         self, seed: int, number: int, known: Collection[str], at: RunFolders
     ) -> Iterator[Drawn]:
         """Draw the schedule of this number and run it; then worse endings. Yield each run. `known`
-        are the buckets of which the search has a finding. A failure of another bucket on a cluster
-        that is not new (`ScheduleOutcome.shared`) counts only if it fails on a new one too."""
+        are the buckets of which the search has a finding."""
         ...
 
     def run(self, schedule: Schedule, at: RunFolders) -> ScheduleOutcome:

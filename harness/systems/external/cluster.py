@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
@@ -48,12 +47,10 @@ from node.formats.trace import TraceEvent
 CREATE_TIMEOUT_S: Final = 10.0
 IN_SYNC_TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 0.2
-MOST_OUTPUT_BYTES: Final = 4 << 20
 
 
 class ExternalCluster(ProcessCluster[ExternalProcesses]):
-    """A cluster of a third-party system. Between the storms of a search it may go on
-    (`ClusterKeeper`)."""
+    """A cluster of a third-party system."""
 
     def __init__(
         self,
@@ -63,22 +60,15 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         folder: RunDir,
         form: str,
         disk: str = PLAIN,
-        home: RunDir | None = None,
     ) -> None:
-        """Lease ports and prepare files. `form` is that of the links. With a `home`, where data and
-        output go, the cluster is kept: it goes on after a storm until `end`."""
+        """Lease ports and prepare files. `form` is that of the links."""
         self._choice = choice
         self._name = name
         self._adapter = adapter = choice.load()
         self._form = form
-        self._goes_on = home is not None
-        self.storms = 1
-        self.is_healthy = False
-        """Whether, when the last storm was over, all nodes ran and none had ended by itself,
-        the partitions were in sync, and there was no problem."""
         names = (*schedule.cluster.broker_names(), *schedule.cluster.voter_names())
         needed = len(names) * ports_per_node(adapter, form)
-        super().__init__(schedule, folder, ports=needed, disk=disk, home=home)
+        super().__init__(schedule, folder, ports=needed, disk=disk)
         self._links: Links | None = None
         self._kernel: KernelLinks | None = None
         with self._given_back_on_error():
@@ -93,52 +83,32 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             )
             self._healing: Iterator[None] | None = None
             self._unsynced = UnsyncedFiles(adapter.unsynced_files)
-            self._begin(folder)
-
-    def _begin(self, folder: RunDir) -> None:
-        """Prepare what belongs to one storm."""
-        adapter = self._adapter
-        self.bypassed = ()
-        self._partitions = self._schedule.cluster.partition_names()
-        changes = (*adapter.changes, "operate")
-        self._probe = Probe(
-            adapter,
-            self.nodes,
-            lambda: self._changes.members,
-            *(self._probed_partitions(), self._running, self._output / "probe.txt"),
-            asks_members=any(fault.what in changes for fault in self._schedule.faults),
-        )
-        self._answers: AppendOnlyFile | None = None
-        self.view.leaderless = not adapter.writes("probe")
-        if self._watched:
-            self._answers = self._files.enter_context(closing(folder.append_only(PROBES)))
-        self._dumped: list[NodeDump] | None = None
+            self._partitions = schedule.cluster.partition_names()
+            changes = (*adapter.changes, "operate")
+            self._probe = Probe(
+                adapter,
+                self.nodes,
+                lambda: self._changes.members,
+                *(self._probed_partitions(), self._running, self._output / "probe.txt"),
+                asks_members=any(fault.what in changes for fault in schedule.faults),
+            )
+            self._answers: AppendOnlyFile | None = None
+            self.view.leaderless = not adapter.writes("probe")
+            if self._watched:
+                self._answers = self._held.enter_context(closing(folder.append_only(PROBES)))
+            self._dumped: list[NodeDump] | None = None
 
     def _probed_partitions(self) -> tuple[str, ...]:
         """Return the partitions whose leaders the probe tells, and the groups that consume them."""
         groups = (GROUP_PREFIX + name for name in self._partitions)
         return (*self._partitions, *(groups if self._adapter.group_members else ()))
 
-    def go_on(self, schedule: Schedule, folder: RunDir) -> None:
-        """Prepare for the next storm in the same cluster. The storm gets partitions of its own,
-        because the records of earlier storms are still there."""
-        self._choice = msgspec.structs.replace(self._choice, prefix=f"s{self.storms}-")
-        self._adapter = self._choice.load()
-        self.storms += 1
-        self._go_on(schedule, folder)
-        self._begin(folder)
-
     # -- what it is
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The evidence of a run: "logs" if the adapter can read them now. A cluster that goes on
-        needs an adapter that reads the logs of running nodes."""
-        return ("logs",) if self._reads_logs else ()
-
-    @property
-    def goes_on(self) -> bool:
-        return self._goes_on
+        """The evidence of a run: "logs" if the adapter can read them."""
+        return ("logs",) if self._adapter.writes("dump") else ()
 
     @property
     def tells_in_sync(self) -> bool:
@@ -181,7 +151,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
     def start(self) -> None:
         """Start everything; return when every partition is made and, if the probe reports it, has
         all its replicas in sync."""
-        if self._form != NO_LINKS and self._links is None:
+        if self._form != NO_LINKS:
             self._start_links()
         for node in (*self.voters, *self._changes.members):
             self.processes.start(node)
@@ -259,8 +229,7 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         self._changes.note_listed()
         self._note_bypassed()
         self._probe.close()
-        if not self._goes_on:
-            super().stop()
+        super().stop()
 
     def _note_bypassed(self) -> None:
         """Note the direct connections of now: a restarted node may dial others than before."""
@@ -278,9 +247,9 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return f"{node}:{port} ({role})" if role else f"{node}:{port}"
 
     def dump_logs(self, folder: Path) -> list[str]:
-        if not self._reads_logs:
+        if not self._adapter.writes("dump"):
             return []
-        running = [n for n in self.brokers if not self._goes_on and self.processes.is_up(n)]
+        running = [node for node in self.brokers if self.processes.is_up(node)]
         problems = [f"{node} still runs: its logs were not read" for node in running]
         config = DumpConfig(
             choice=self._choice,
@@ -296,38 +265,12 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         return problems + more
 
     def close(self) -> None:
-        """End the storm's processes and threads, and the nodes too, unless the cluster goes on."""
+        """End all processes and threads."""
         self._probe.close()
         closing = calls.in_thread(self._adapter.resources.close)
-        if self._goes_on:
-            self.processes.reap()
-            running = all(self._running(node) for node in (*self.voters, *self._changes.members))
-            whole = running and (not self._watched or self._all_in_sync())
-            self.is_healthy = whole and not self.processes.unexpected and not self.problems
-            self._keep_output()
-            # The run folder is sealed next: the end of the cluster does not belong to its storm.
-            self._record_exits(self._home)
-        else:
-            super().close()
+        super().close()
         with contextlib.suppress(Exception):
             closing.result(calls.CLOSE_TIMEOUT_S)
-
-    def _keep_output(self) -> None:
-        """Copy what nodes have printed so far, at most `MOST_OUTPUT_BYTES` of each at the end, into
-        the run folder: the cluster's own folder goes with it."""
-        target = self._path / self._output.name
-        with contextlib.suppress(OSError):
-            target.mkdir(exist_ok=True)
-            for file in self._output.glob("*.txt"):
-                with file.open("rb") as printed:
-                    printed.seek(max(0, file.stat().st_size - MOST_OUTPUT_BYTES))
-                    (target / file.name).write_bytes(printed.read(MOST_OUTPUT_BYTES))
-
-    def end(self) -> None:
-        """End a cluster that was kept for another storm, and remove its data."""
-        self._goes_on = False
-        self.close()
-        shutil.rmtree(self._home.path, ignore_errors=True)
 
     # -- inside
 
@@ -336,15 +279,10 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         """Return whether the nodes are asked who is in sync."""
         return self._adapter.writes("probe", "ready")
 
-    @property
-    def _reads_logs(self) -> bool:
-        return self._adapter.writes("dump") and (self._adapter.dumps_running or not self._goes_on)
-
     def _make_processes(self) -> ExternalProcesses:
         return ExternalProcesses(
             *(self._launch, self._started, self._output, self._exits),
             stop_codes=self._adapter.stop_codes,
-            home=str(self._home.path.absolute()) if self._goes_on else "",
             look_at_disk=self._look_at_disk,
         )
 

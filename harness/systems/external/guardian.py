@@ -1,15 +1,12 @@
-"""A process that ends the rest of a run when its harness is gone: `python -I -S guardian.py MARK
-HOME`.
+"""A process that ends the rest of a run when its harness is gone: `python -I -S guardian.py MARK`.
 
 The harness holds the other end of standard input. However it ends, the kernel closes that pipe, and
 then every process that has `MARK` in its environment is killed: nodes, their children, and children
 that made a session of their own. Some programs overwrite their environment with their title, so all
 processes in the session of a node are killed too: the harness writes "+PID" when a node starts,
-"-PID" when it has ended, a line each. Last the folder HOME is removed ("": none). Standard library
-only, so it starts in milliseconds."""
+"-PID" when it has ended, a line each. Standard library only, so it starts in milliseconds."""
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -68,8 +65,8 @@ def kill_marked(mark: str, sessions: Collection[int] = ()) -> None:
         time.sleep(PAUSE_S)
 
 
-def main(mark: str, home: str) -> None:
-    """Wait for the end of the harness, then kill its processes and remove `home`."""
+def main(mark: str) -> None:
+    """Wait for the end of the harness, then kill its processes."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sessions: set[int] = set()
@@ -79,8 +76,6 @@ def main(mark: str, home: str) -> None:
         for line in lines:
             (sessions.add if line[:1] == b"+" else sessions.discard)(int(line[1:]))
     kill_marked(mark, sessions)
-    if home:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -100,15 +100,21 @@ def _in_batch(offset: int, rest: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a signed number of several bytes, and where it ends."""
+def unsigned(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of several bytes, and where it ends. Raises IndexError."""
     value = shift = 0
     while True:
         byte = data[at]
         value |= (byte & 127) << shift
         at, shift = at + 1, shift + 7
         if byte < 128:
-            return value >> 1 ^ -(value & 1), at
+            return value, at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a signed number of several bytes, and where it ends."""
+    value, at = unsigned(data, at)
+    return value >> 1 ^ -(value & 1), at
 
 
 def _crc32c(data: bytes) -> int:

@@ -8,6 +8,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from harness.systems.external.kafka_log import unsigned
+
 TIMEOUT_S: Final = 2.0
 MOST_BYTES: Final = 1 << 20
 _METADATA, _REASSIGN, _QUORUM, _REMOVE_VOTER = (3, 7), (45, 0), (55, 2), (81, 0)
@@ -54,20 +56,12 @@ def reassign(address: str, topic: str, replicas: Sequence[int]) -> None:
     RuntimeError if the controller does not begin with it."""
     if set(metadata(address).topics[topic].replicas) == set(replicas):
         return
-    ids = struct.pack(f">B{len(replicas)}i", len(replicas) + 1, *replicas)
+    ids = _size(len(replicas) + 1) + struct.pack(f">{len(replicas)}i", *replicas)
     body = struct.pack(">i", 10_000) + b"\2" + _compact(topic) + b"\2" + struct.pack(">i", 0) + ids
     answer = _ask(address, _REASSIGN, b"\0", body + bytes(3))
-    answer.take("B")
+    answer.skip_tags()
     answer.take("i")
-    code = answer.take("h")
-    if not code and not answer.take("B"):
-        answer.take("B")
-        answer.compact()
-        answer.take("B")
-        answer.take("i")
-        code = answer.take("h")
-    if code:
-        raise RuntimeError(f"the reassignment of {topic} was answered with error {code}")
+    answer.of_partition_succeeds(f"the reassignment of {topic}")
 
 
 def voters(address: str) -> dict[int, bytes]:
@@ -75,25 +69,15 @@ def voters(address: str) -> dict[int, bytes]:
     from the active one. Raises RuntimeError if there is none."""
     body = b"\2" + _compact("__cluster_metadata") + b"\2" + struct.pack(">i", 0) + bytes(3)
     answer = _ask(address, _QUORUM, b"\0", body)
-    answer.take("B")
-    if code := answer.take("h"):
-        raise RuntimeError(f"the question for controllers was answered with error {code}")
-    answer.compact()
-    answer.take("B")
-    answer.compact()
-    answer.take("B")
-    answer.take("i")
-    if code := answer.take("h"):
-        raise RuntimeError(f"the question for controllers was answered with error {code}")
-    answer.compact()
-    for form in "iiq":  # leader, epoch, high watermark
-        answer.take(form)
+    answer.skip_tags()
+    answer.of_partition_succeeds("the question for controllers")
+    answer.take("16s")  # leader, its epoch, high watermark
     found = {}
-    for _ in range(answer.take("B") - 1):
+    for _ in range(answer.size() - 1):
         voter = answer.take("i")
         found[voter] = answer.take("16s")
-        for form in "qqqB":  # end of the log, times, tags
-            answer.take(form)
+        answer.take("24s")  # end of the log, two times
+        answer.skip_tags()
     return found
 
 
@@ -101,10 +85,9 @@ def remove_voter(address: str, cluster: str, voter: int, directory: bytes) -> No
     """Let a controller vote no more. Raises RuntimeError if that is refused."""
     body = _compact(cluster) + struct.pack(">i16sB", voter, directory, 0)
     answer = _ask(address, _REMOVE_VOTER, b"\0", body)
-    answer.take("B")
+    answer.skip_tags()
     answer.take("i")
-    if code := answer.take("h"):
-        raise RuntimeError(f"{answer.compact().decode()} (error {code})")
+    answer.succeeds(f"the removal of controller {voter}")
 
 
 class _Answer:
@@ -118,21 +101,51 @@ class _Answer:
         self._at += struct.calcsize(f">{form}")
         return value
 
+    def size(self) -> int:
+        """Return a length or count, which has as many bytes as it needs."""
+        value, self._at = unsigned(self._data, self._at)
+        return value
+
     def compact(self) -> bytes:
-        """Return a string with its length, plus one, in a byte before it; 0: none."""
-        return bytes(self.take(f"{max(0, self.take('B') - 1)}s"))
+        """Return a string with its size, plus one, before it; 0: none."""
+        return bytes(self.take(f"{max(0, self.size() - 1)}s"))
 
     def text(self) -> str:
         size = max(0, self.take("h"))
         start, self._at = self._at, self._at + size
         return self._data[start : self._at].decode()
 
+    def skip_tags(self) -> None:
+        for _ in range(self.size()):
+            self.size()
+            self.take(f"{self.size()}s")
+
+    def succeeds(self, what: str) -> None:
+        """Read an error code and its message. Raises RuntimeError."""
+        code, message = self.take("h"), self.compact().decode()
+        if code:
+            raise RuntimeError(f"{what} was answered with error {code} {message}".strip())
+
+    def of_partition_succeeds(self, what: str) -> None:
+        """Read an error, then the only partition of the only topic as far as its error."""
+        self.succeeds(what)
+        self.size()
+        self.compact()
+        self.size()
+        self.take("i")
+        self.succeeds(what)
+
     def numbers(self) -> tuple[int, ...]:
         return tuple(self.take("i") for _ in range(self.take("i")))
 
 
+def _size(number: int) -> bytes:
+    more, low = divmod(number, 128)
+    return bytes([128 | low]) + _size(more) if more else bytes([low])
+
+
 def _compact(text: str) -> bytes:
-    return bytes([len(text) + 1]) + text.encode()
+    return _size(len(text.encode()) + 1) + text.encode()
 
 
 def _ask(address: str, call: tuple[int, int], tags: bytes, body: bytes) -> _Answer:

@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
-import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from harness.formats.history import GROUP_PREFIX
-from harness.systems.adapter import (
-    EVERYTHING,
-    MAKE_GROUPS,
-    MEMBERS,
-    SERVER,
-    SERVERS,
-    Adapter,
-    Delivery,
-    Node,
-    Polled,
-    Record,
-    Setting,
-)
-from harness.systems.external.calls import awaited, in_words
+from harness.systems.adapter import MAKE_GROUPS, MEMBERS, SERVER, SERVERS, Adapter, Setting
+from harness.systems.external.calls import in_words
 from node.formats.errors import FloodmarkError, UsageError
 
 
 class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
     """An adapter class, named by its `place` (`package.module:Name`, or `path/to/file.py:Name`),
-    and a value for each of its settings. `prefix` is put before the names of partitions in the
-    system. It can be sent to other processes."""
+    and a value for each of its settings. It can be sent to other processes."""
 
     place: str
     settings: Mapping[str, str] = {}
-    prefix: str = ""
 
     def load(self) -> Adapter:
         """Return a new instance of the adapter. Raises UsageError if that cannot be made."""
@@ -52,83 +35,7 @@ class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
         except Exception as error:
             raise UsageError(f"{self.place} cannot be made: {in_words(error)}") from None
         assert isinstance(adapter, Adapter)
-        return cast(Adapter, _Renaming(adapter, self.prefix)) if self.prefix else adapter
-
-
-_NAMES: Final = {
-    **dict.fromkeys(("create", "read", "dump", "send", "acknowledge", "commit"), 1),
-    "change": 2,
-    "positions": 2,
-    "join": 3,
-    "poll": None,
-}
-"""Methods of an adapter, and which of their arguments names partitions, from 0; None: none."""
-
-
-class _Renaming:
-    """An adapter whose partitions have a prefix in the system."""
-
-    def __init__(self, adapter: Adapter, prefix: str) -> None:
-        self._adapter, self._prefix = adapter, prefix
-        for name, at in _NAMES.items():
-            back = self._outside if name in ("poll", "positions") else _as_it_is
-            setattr(self, name, self._renaming(getattr(adapter, name), at, back))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._adapter, name)
-
-    def probe(self, me: Node) -> Any:
-        """Return what concerns the cluster, and partitions with the prefix."""
-        answer = awaited(self._adapter.probe(me))
-        found = {name: answer[name] for name in ("", EVERYTHING) if name in answer}
-        for of in ("", GROUP_PREFIX):
-            mine = (name for name in answer if name.startswith(of + self._prefix))
-            found |= {of + name.removeprefix(of + self._prefix): answer[name] for name in mine}
-        return found
-
-    def _renaming(
-        self, method: Callable[..., Any], at: int | None, back: Callable[[Any], Any]
-    ) -> Callable[..., Any]:
-        """Return a method of the same kind (coroutine or not) with other names of partitions."""
-
-        def names(given: Sequence[Any]) -> list[Any]:
-            return [self._inside(each) if n == at else each for n, each in enumerate(given)]
-
-        if inspect.iscoroutinefunction(method):
-
-            @functools.wraps(method)
-            async def later(*given: Any) -> Any:
-                return back(await method(*names(given)))
-
-            return later
-        return functools.wraps(method)(lambda *given: back(method(*names(given))))
-
-    def _inside(self, value: Any) -> Any:
-        """Return an argument with the names of the system; "" stands for no partition."""
-        match value:
-            case str():
-                return value and self._prefix + value
-            case Record() | Delivery():
-                return replace(value, partition=self._prefix + value.partition)
-            case Mapping():
-                return {self._prefix + name: each for name, each in value.items()}
-        return [self._inside(each) for each in value]
-
-    def _outside(self, answer: Any) -> Any:
-        """Return an answer with the names of the harness."""
-        match answer:
-            case Delivery():
-                return replace(answer, partition=answer.partition.removeprefix(self._prefix))
-            case Mapping():
-                return {str(name).removeprefix(self._prefix): at for name, at in answer.items()}
-            case Polled():
-                given = [self._outside(each) for each in answer.deliveries]
-                return replace(answer, deliveries=given, assigned=self._outside(answer.assigned))
-        return answer
-
-
-def _as_it_is(answer: Any) -> Any:
-    return answer
+        return adapter
 
 
 def load_object(place: str) -> Any:

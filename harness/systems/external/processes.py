@@ -97,18 +97,15 @@ class ExternalProcesses(NodeProcesses[_Session]):
         exits: AppendOnlyFile,
         *,
         stop_codes: Collection[int],
-        home: str = "",
         look_at_disk: Callable[[str], None] = lambda node: None,
     ) -> None:
         """`launch(node)` says how its next process is started, `started(node, pid)` is called when
-        it was; its output goes to `output`/<node>.txt. `home` is removed once the harness is
-        gone."""
+        it was; its output goes to `output`/<node>.txt."""
         super().__init__(exits, look_at_disk)
         self._launch = launch
         self._tell_started = started
         self._output = output
         self.stop_codes = frozenset(stop_codes)
-        self._home = home
         self.mark = uuid.uuid4().hex
         self._guardian: subprocess.Popen[bytes] | None = None
 
@@ -153,7 +150,7 @@ class ExternalProcesses(NodeProcesses[_Session]):
     def _start_guardian(self) -> subprocess.Popen[bytes]:
         mark = f"{guardian.MARK}={self.mark}"
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, mark, self._home],
+            [sys.executable, "-I", "-S", guardian.__file__, mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Sequence
 
-from harness.systems.adapter import Adapter, Node, Setting, http_json
+from harness.systems.adapter import PATH, Adapter, Node, Setting, http_json
 from node.formats.errors import UsageError
 
 # Says where nodes listen instead of epmd, which is one for a host and knows nothing of a proxy. A
@@ -45,6 +45,7 @@ queue(Q) ->
     io_lib:format("\\"~s\\":[\\"~s\\"]", [Name, Names]).
 """
 )
+PARTITIONS = ("ignore", "pause_minority", "autoheal")
 # Paths are relative to a node's folder.
 _VARIABLES = """HOME=. RABBITMQ_MNESIA_BASE=. RABBITMQ_LOG_BASE=. RABBITMQ_LOGS=- RABBITMQ_LOG=error
 RABBITMQ_ALLOW_INPUT=true RABBITMQ_USE_LONGNAME=true RABBITMQ_CONF_ENV_FILE=none
@@ -56,12 +57,12 @@ class RabbitMQNode(Adapter):
 
     needs = "install rabbitmq-server (Debian), and pip install '.[rabbitmq]' in a clone"
     settings = (
-        Setting("home", "/usr/lib/rabbitmq", "the folder that has its bin and lib", program=True),
-        Setting("partitions", "ignore", "cluster_partition_handling of the servers"),
+        Setting("home", "/usr/lib/rabbitmq", "the folder of its bin", (PATH,), program=True),
+        Setting("partitions", "ignore", "cluster_partition_handling", PARTITIONS),
     )
     plugins, discovery = "[].", DISCOVERY
     probed = ("probe",)
-    failover_ms, restart_ms, start_s = 10_000, 12_000, 120.0
+    failover_ms, restart_ms, start_s = 10_000, 16_000, 120.0
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         if not (me.folder / "plugins").exists():

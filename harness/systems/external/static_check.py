@@ -65,7 +65,7 @@ def _wrong_settings(adapter: type[Adapter]) -> Iterator[str]:
             yield f"settings has {setting!r}, which is no Setting"
             continue
         names.append(setting.name)
-        if setting.values and setting.default not in setting.values:
+        if not setting.allows(setting.default):
             yield f"the default of setting '{setting.name}' is none of its values"
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"two settings are called '{name}'"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import cached_property, partial
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -25,7 +26,6 @@ from node.formats.errors import FloodmarkError, UsageError
 if TYPE_CHECKING:
     from harness.runs.run_folder import RunDir
     from harness.systems.external.cluster import ExternalCluster
-    from harness.systems.external.kept import ClusterKeeper
 
 VERSION_TIMEOUT_S: Final = 10.0
 LEAST_RECOVERY_MS: Final = 15_000
@@ -53,7 +53,6 @@ class ExternalSystem(System):
         self.needs = adapter.needs
         self.restart_ms, self.change_ms = adapter.restart_ms, adapter.change_ms
         self.change_after_ms, self.operations = adapter.change_after_ms, adapter.operations
-        self.keeper: ClusterKeeper | None = None
         if adapter.links_needed:
             self.link_forms = (adapter.links_needed, NO_LINKS)
         if adapter.unsynced:
@@ -125,17 +124,18 @@ class ExternalSystem(System):
     ) -> ExternalCluster:
         from harness.systems.external.cluster import ExternalCluster
 
-        make = partial(ExternalCluster, self.choice, self.name, schedule, folder, links, disk)
-        if self.keeper is None:
-            return make()
-        cluster = msgspec.structs.replace(schedule.cluster, partitions=1)
-        return self.keeper.take((self.choice, links, disk, cluster), make, schedule, folder)
+        return ExternalCluster(self.choice, self.name, schedule, folder, links, disk)
 
     def version(self) -> str:
         return self._version
 
     @cached_property
     def _version(self) -> str:
+        for one in self.adapter.settings:
+            place = self.settings[one.name]
+            if one.program and place != one.default and not Path(place).exists():
+                raise UsageError(f"--set {one.name}={place}: there is no such file or folder")
+        servers_of(self._made)
         try:
             return str(calls.begin(self._made.version, timeout_s=VERSION_TIMEOUT_S).result())
         except FloodmarkError:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.systems import liftbridge, rabbitmq
+from harness.systems.external.redis_aof import commands
 
 
 def chunk(offset: int, *payloads: bytes) -> bytes:
@@ -50,3 +51,19 @@ def test_a_log_of_liftbridge_is_read_to_its_high_watermark(tmp_path: Path) -> No
         (tmp_path / "00000000000000000000.log").write_bytes(b"".join(sets)[:-missing])
         with pytest.raises(ValueError, match=r"torn|damaged"):
             list(liftbridge.records(tmp_path))
+
+
+def test_commands_of_redis_may_end_within_one_and_have_no_zeros_between(tmp_path: Path) -> None:
+    words = [[b"SELECT", b"0"], [b"RPUSH", b"log-0", b"a\r\n*1", b""]]
+    first, second = (
+        b"*%d\r\n" % len(each) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in each)
+        for each in words
+    )
+    file = tmp_path / "appendonly.aof"
+    for end in range(len(first + second) + 1):
+        cut = (first + second)[:end]
+        file.write_bytes(cut)
+        assert list(commands(tmp_path)) == words[: cut.startswith(first) + cut.endswith(second)]
+        file.write_bytes(cut + bytes(4096))
+        with pytest.raises(ValueError, match=r"appendonly\.aof is damaged at byte"):
+            list(commands(tmp_path))

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -45,10 +45,8 @@ class Queue(InMemory):
         self.forgets, self.next = forgets, 0
         self.pending: dict[int, tuple[float, int]] = {}
         self.settled: set[int] = set()
-        self.named: set[str] = set()
 
     async def join(self, connection: Any, group: str, member: str, parts: Sequence[str]) -> Any:
-        self.named |= {*parts}
         return parts[0]
 
     async def poll(self, session: Any, limit: int, timeout_s: float) -> Polled:
@@ -72,7 +70,6 @@ class Queue(InMemory):
         self, session: Any, deliveries: Sequence[Delivery], how: str, timeout_s: float
     ) -> bool:
         for each in deliveries:
-            self.named.add(each.partition)
             if how == "again" and each.offset in self.pending:
                 self.pending[each.offset] = 0.0, self.pending[each.offset][1]
             elif how == "ack":
@@ -83,7 +80,6 @@ class Queue(InMemory):
     async def positions(
         self, connection: Any, group: str, parts: Sequence[str], timeout_s: float
     ) -> dict[str, Position]:
-        self.named |= {*parts}
         return {parts[0]: Position(min([*self.pending, self.next]), len(self.pending))}
 
 
@@ -141,15 +137,6 @@ def test_a_queue_that_keeps_its_promise_is_right(tmp_path: Path) -> None:
     ended = {(op.f, op.type) for op in ops if op.group}
     assert {("poll", "ok"), ("ack", "ok"), ("join", "ok"), ("position", "ok")} <= ended
     assert {op.member for op in ops if op.group} >= {"m1", "m2", "drain"}
-
-
-def test_a_group_of_a_later_storm_consumes_the_partitions_of_that_storm(tmp_path: Path) -> None:
-    queue = Queue()
-    ops = history(tmp_path, cast(Queue, load._Renaming(queue, "s1-")))
-    assert queue.named == {"s1-log-0"}
-    assert judge(ops, PROMISE)[0] <= {"early-redelivery"}
-    assert {d.partition for op in ops for d in op.deliveries} == {"log-0"}
-    assert {at.partition for op in ops for at in op.positions} == {"log-0"}
 
 
 def test_an_ack_that_was_not_answered_is_sent_again(

@@ -435,14 +435,12 @@ def test_a_probe_that_lies_is_not_believed(tmp_path: Path) -> None:
     assert made.understood({"log-0": Roles(1, 5, None)}) == {"log-0": Roles(1, (), ("n1", "n2"))}  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("prefix", ["", "s1-"])
-def test_a_probe_may_be_async(prefix: str, tmp_path: Path) -> None:
+def test_a_probe_may_be_async(tmp_path: Path) -> None:
     class Later(trial_adapters.Trial):
         async def probe(self, me: Node) -> dict[str, Roles]:  # type: ignore[override]
-            return {f"{prefix}log-0": Roles()}
+            return {"log-0": Roles()}
 
     adapter: Any = Later({"broken": "", "speed": ""})
-    adapter = load._Renaming(adapter, prefix) if prefix else adapter
     made = Probe(
         *(adapter, {"n1": NODE}, lambda: ("n1",), ("log-0",), lambda name: 1),
         tmp_path / "probe.txt",
