@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from nemesis.formats.cluster_spec import is_voter
@@ -111,7 +112,9 @@ class KernelLinks:
 
     def close(self) -> None:
         """Give up all namespaces. May be called twice."""
-        for space in self._spaces.values():
+        for node, space in self._spaces.items():
+            with suppress(FloodmarkError):  # The kernel would do it, but later.
+                namespaces.run([program("ip"), "link", "delete", f"to-{node}"])
             space.close()
 
     def _build(self, spared_ports: Collection[int]) -> None:
@@ -121,13 +124,10 @@ class KernelLinks:
         _bound_retransmission("")
         for node in self._nodes:
             space = self._spaces[node] = NetworkNamespace()
-            near, far = _addresses(node)
-            name = f"to-{node}"
-            peer = ("peer", "name", "eth0", "netns", space.path)
-            namespaces.run([ip, "link", "add", name, "type", "veth", *peer])
-            namespaces.run(
-                [ip, "-batch", "-"], f"addr add {near}/24 dev {name}\nlink set {name} up\n"
-            )
+            name, (near, far) = f"to-{node}", _addresses(node)
+            commands = f"link add {name} type veth peer name eth0 netns {space.path}\n"
+            commands += f"addr add {near}/24 dev {name}\nlink set {name} up\n"
+            namespaces.run([ip, "-batch", "-"], commands)
             commands = f"addr add {far}/24 dev eth0\nlink set eth0 up\nlink set lo up\n"
             # To no other address: the lookup of a name fails at once.
             commands += "".join(f"route add {net}.0.0/16 via {near}\n" for net in _NETS)

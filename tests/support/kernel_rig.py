@@ -105,6 +105,7 @@ def main(what: str) -> None:
     for node in rig.nodes.values():
         node.process.kill()
     rig.links.close()
+    KernelLinks(NODES, CLIENTS).close()  # Another run has the same names at once.
 
 
 if __name__ == "__main__":
