@@ -399,7 +399,7 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 
 
 # The most lines of Python in a package, and of all documents together. A budget only falls, except
-# by what a feature needs: groups of consumers, a grammar of schedules, more systems and clients.
+# by what a feature needs (a check, a fault, a system): raise it in the change that adds that.
 BUDGETS = {
     "documents": 4_461,
     "node": 12_020,
@@ -413,7 +413,7 @@ BUDGETS = {
 
 def test_no_module_of_tests_has_more_lines_than_a_reader_takes_in() -> None:
     lengths = {file: file.read_bytes().count(b"\n") for file in python_files("tests")}
-    assert [str(file) for file, length in lengths.items() if length > 600] == []
+    assert {str(file): length for file, length in lengths.items() if length > 600} == {}
 
 
 @pytest.mark.parametrize("package", BUDGETS)
@@ -423,7 +423,7 @@ def test_a_package_stays_within_its_budget_of_lines(package: str) -> None:
     within = [file for file in files if file.relative_to(ROOT).parts[0] == package]
     within += TestDocuments.files if package == "documents" else ()
     lines = sum(file.read_bytes().count(b"\n") for file in within)
-    assert lines <= BUDGETS[package]
+    assert lines <= BUDGETS[package], f"{package}: {lines:,} lines are too many, see BUDGETS"
 
 
 def test_there_is_one_pool_one_journal_and_one_record_of_a_finding() -> None:

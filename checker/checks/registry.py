@@ -54,11 +54,11 @@ class Check:
 
     def finds(self, *names: str) -> Callable[[Find], Find]:
         """Return a decorator that registers a function which finds the anomalies `names`. Raises
-        KeyError for a name that the catalogue lacks, or that is of another property."""
+        KeyError for a name that the catalogue does not have under this property."""
 
         def add(find: Find) -> Find:
-            if wrong := [name for name in names if KINDS[name].property != self.property]:
-                raise KeyError(f"{wrong[0]} is not of {self.property}")
+            if wrong := [n for n in names if n not in KINDS or KINDS[n].property != self.property]:
+                raise KeyError(f"formats/anomalies.py has no row {wrong[0]} of {self.property}")
             self.finders.append((names, find))
             if self not in _registered:
                 _registered.append(self)

@@ -11,10 +11,12 @@ from checker.formats.anomalies import KINDS, Needs
 from checker.formats.verdict import Anomaly, Verdict
 from harness.formats.run_info import Promise
 
+_INTERLEAVED: Final = "others may append between the sends of an operation"
 _INFORMATION: Final = {
     "hw-regression": "a new leader may begin with an older high watermark",
     "early-redelivery": "a system may deliver a record again sooner than it has to",
     "stale-position": "a position may be stated by a coordinator that was deposed",
+    **dict.fromkeys(("int-send-skip", "g0", "g0-process", "g0-realtime"), _INTERLEAVED),
 }
 _OF_GROUPS: Final = {
     Needs.DELIVERED: ("at_least_once", "its groups need not be given every record"),
@@ -29,13 +31,12 @@ _OF_DISKS: Final = (
     *(Needs.DISKS_KEPT, Needs.CLEAN_ELECTION),
     *(Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS, Needs.SILENCE_DEPOSES),
 )
-_INTERLEAVED: Final = "others may append between the sends of an operation"
 
 
 def excuse(needs: Needs, promise: Promise) -> str:
     """Return why a run with this promise may show an anomaly with these needs; "" if it may not."""
     if needs is Needs.INFORMATION:
-        return _INTERLEAVED
+        return "it is reported for information"
     if needs is Needs.CONTIGUOUS and not promise.contiguous_offsets:
         return "this system does not promise offsets without holes"
     if needs is Needs.SILENCE_DEPOSES and not promise.silence_deposes:
@@ -83,9 +84,7 @@ def apply(anomaly: Anomaly, meta: RunMeta, *, damaged: bool = False) -> Anomaly:
     needs = KINDS[anomaly.name].needs
     if needs is Needs.EXERCISE:
         return msgspec.structs.replace(anomaly, verdict=Verdict.NOT_EXERCISED)
-    if anomaly.allowed:
-        return anomaly
-    allowed = _INFORMATION.get(anomaly.name) or excuse(needs, meta.promise)
+    allowed = anomaly.allowed or _INFORMATION.get(anomaly.name) or excuse(needs, meta.promise)
     verdict = Verdict.VALID if allowed else Verdict.INVALID
     doubtful = damaged or not meta.promise_understood
     if verdict is Verdict.INVALID and (doubtful or is_explained_by_silence(anomaly.name, meta)):

@@ -69,11 +69,11 @@ class Due(NamedTuple):
                 allowed[anomaly.name] += anomaly.count
         if (counts := _counts(found)) != self.counts:
             more, less = dict(counts - self.counts), dict(self.counts - counts)
-            return f"found {more} too much and {less} too little"
+            return f"the checker finds {more} too much and {less} too little"
         if self.allowed is not None and allowed != self.allowed:
-            return f"allowed {dict(allowed)}, and not {dict(self.allowed)}"
-        if self.whole and _unknown(found) != self.unknown - _invalid(found):
-            return f"unknown: {_unknown(found)}, and not {self.unknown - _invalid(found)}"
+            return f"the checker excuses {dict(allowed)}, the definitions {dict(self.allowed)}"
+        if self.whole and _unknown(found) != (unknown := self.unknown - _invalid(found)):
+            return f"unknown to the checker: {_unknown(found)}, to the definitions: {unknown}"
         if not self.whole and found.verdict not in (Verdict.UNKNOWN, Verdict.INVALID):
             return f"{found.verdict}, though the history is not whole"
         return next((problem for problem in found.problems if "failed" in problem), "")

@@ -8,15 +8,15 @@ A step is a method of `Story` with its arguments: `0:10:2` is the tuple (0, 10, 
 of names, `at=0` a keyword. `on log-0 log-1` names the partitions and comes first; `let NAME STEPS`
 at the top of a file gives steps a name. Each block of expectations judges the story so far:
 
-    finds NAME COUNT [@OFFSET], ... | nothing   what counts against the system, exactly; outside
-                                                of log-0 with `in PARTITION`
-    allows NAME COUNT, ... | nothing            what the promise allows, exactly
+    finds NAME COUNT @OFFSET, ... | nothing     what counts against the system, exactly; @OFFSET
+                                                if it has one, `in PARTITION` outside of log-0
+    allows ...                                  the same of what the promise allows
     lacks NAME, ... | nothing                   why the run is not exercised
     unknown PROPERTY, ... | nothing             the properties that are unknown
     verdict VERDICT                             of the run
     examined PROPERTY COUNT                     how much was examined for a property
     shows WITNESS, ...                          the witnesses of the first finding
-    says NAME TEXT                              the sentence of an anomaly or of a property
+    says NAME TEXT                              the sentence of an anomaly or a property
     sentence TEXT                               the sentence of the run
 
     python -m tests.support.checker.story_text --update
