@@ -29,8 +29,7 @@ MEMORY = "the process itself, which keeps the bytes to itself"
 TEMPORARY = "the module itself, in a folder that it makes and owns"
 
 OPENS: Final = {
-    "checker/engine/folder_lock.py": PERSON,
-    "checker/engine/owned_folder.py": TEMPORARY,
+    "checker/engine/folder_lock.py": f"{PERSON}; {TEMPORARY}",
     "checker/engine/result_cache.py": OURS,
     "checker/engine/spark_session.py": TEMPORARY,
     "checker/evidence/arrow_blob.py": TEMPORARY,
@@ -78,7 +77,7 @@ WRITES: Final = {
     "node/runtime/*.py": NODE,
 }
 REMOVES: Final = {
-    "checker/engine/owned_folder.py": TEMPORARY,
+    "checker/engine/folder_lock.py": TEMPORARY,
     "harness/runs/run_folder.py": GUARD,
     "harness/sim/compiled.py": OURS,
     "harness/systems/disks.py": TEMPORARY,

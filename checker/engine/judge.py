@@ -7,17 +7,14 @@ The same functions judge a group in this process and in a task of Spark; they im
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 
 import msgspec
 
 from checker.checks.exercise import tried_faults
 from checker.checks.findings import Finding, failed
 from checker.checks.registry import Check, Scope, checks
-from checker.engine.read_downsampling import splittable
-from checker.evidence.arrow_blob import PackedBlob, unpacked
 from checker.evidence.facts import NoteFacts, ProblemFacts
-from checker.evidence.group import Group, group_of
+from checker.evidence.group import Group
 from checker.evidence.needs import missing, withheld
 from checker.formats.anomalies import FROM_ABSENCE
 from checker.output.assemble import GroupResult
@@ -40,20 +37,6 @@ def judge_group(group: Group, *, measured: bool = False) -> GroupResult:
         _curves(group) if measured else None,
         bool(damage.any()),
     )
-
-
-def judged_or_none(partition: str, blobs: Iterable[PackedBlob]) -> bytes | None:
-    """Judge the group that these blobs hold, and return the result encoded. None if downsampling
-    left out polls that judging it needs."""
-    group = group_of(partition, unpacked(blobs))
-    if not splittable(group):
-        return None
-    return msgspec.msgpack.encode(judge_group(group, measured=True))
-
-
-def decoded(body: bytes | None) -> GroupResult | None:
-    """Decode what `judged_or_none` returned; None stays None."""
-    return None if body is None else msgspec.msgpack.decode(body, type=GroupResult)
 
 
 def _finding(check: Check, group: Group) -> Finding:

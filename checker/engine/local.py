@@ -22,8 +22,7 @@ from checker.ingest.ingest import IN_MEMORY, ingest, sources
 from checker.ingest.lines import Files, Problems
 from checker.ingest.read_run_files import read_meta
 from checker.output import measures
-from checker.output.assemble import GroupResult
-from checker.output.conclude import write_results
+from checker.output.assemble import GroupResult, write_results
 
 
 class LocalExecutor:

@@ -23,8 +23,7 @@ from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault, injected_faults_of
 from checker.ingest.lines import Files, Problems
 from checker.ingest.read_run_files import read_meta
-from checker.output.assemble import GroupResult, RunFindings
-from checker.output.conclude import RunOutput, conclude
+from checker.output.assemble import GroupResult, RunFindings, RunOutput, conclude
 from checker.output.measures import Measured
 from node.formats.run_folder_entries import foreign_entry
 

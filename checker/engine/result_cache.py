@@ -20,7 +20,7 @@ from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
 from checker.ingest.ingest import only_tables, sources
 from checker.ingest.source import is_file
-from checker.output.conclude import RunOutput, write_results
+from checker.output.assemble import RunOutput, write_results
 from harness.formats import seal
 from node.formats.files import write_whole
 from node.formats.json_input import Unreadable, read_file

@@ -31,8 +31,8 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from checker.engine.folder_lock import OwnedFolder
 from checker.engine.java import Java, find_java, java_home
-from checker.engine.owned_folder import OwnedFolder
 from checker.engine.workers import SMALL_PAGES, usable_cores
 from checker.formats.errors import CheckerError, SparkStartError
 from node.runtime.environment import inherited

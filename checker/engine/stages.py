@@ -23,15 +23,23 @@ import pyarrow as pa
 from checker.checks.findings import Origin
 from checker.checks.phantom import joined_origins, origins
 from checker.engine import plan
-from checker.engine.judge import decoded, judged_or_none
+from checker.engine.folder_lock import OwnedFolder
+from checker.engine.judge import judge_group
 from checker.engine.local import check_runs
-from checker.engine.owned_folder import OwnedFolder
 from checker.engine.plan import RunToJudge
-from checker.engine.read_downsampling import LEAST_ROWS, downsampled
+from checker.engine.read_downsampling import LEAST_ROWS, downsampled, splittable
 from checker.engine.workers import ProcessWorkers, Workers
-from checker.evidence.arrow_blob import ArrowBlob, BlobFile, PackedBlob, arrow_blobs, packed
+from checker.evidence.arrow_blob import (
+    ArrowBlob,
+    BlobFile,
+    PackedBlob,
+    arrow_blobs,
+    packed,
+    unpacked,
+)
 from checker.evidence.columns import Rows
 from checker.evidence.facts import Polls
+from checker.evidence.group import group_of
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
@@ -154,8 +162,7 @@ class StagedExecutor:
         """Return the judged groups of these sources; None for each that must be judged again by all
         of its reads, as the groups in `only` are."""
         read = ReadSources(self._runs, self._shared, only)
-        judged = self._workers.judged(read, bins(work, self._workers.number), judge_blobs)
-        return {key: decoded(body) for key, body in judged}
+        return dict(self._workers.judged(read, bins(work, self._workers.number), judge_blobs))
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
         """Return, by run and value, the sends that wrote these values, from the runs' tables."""
@@ -219,11 +226,12 @@ class ReadSources:
                     yield blob
 
 
-def judge_blobs(blobs: Sequence[PackedBlob]) -> tuple[Key, bytes | None]:
-    """Judge the group that these blobs hold; return its run and partition, and the encoded result.
-    The result is None if downsampling left out polls that judging it needs."""
+def judge_blobs(blobs: Sequence[PackedBlob]) -> tuple[Key, GroupResult | None]:
+    """Judge the group that these blobs hold; return its run and partition, and the result: None if
+    downsampling left out polls that judging it needs."""
     first, *_ = blobs = sorted(blobs, key=lambda blob: blob.order)
-    return first.key, judged_or_none(first.partition, blobs)
+    group = group_of(first.partition, unpacked(blobs))
+    return first.key, judge_group(group, measured=True) if splittable(group) else None
 
 
 def _origins_in(work: tuple[Source, Sequence[int]]) -> tuple[int, list[dict[int, Origin]]]:

@@ -18,11 +18,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from itertools import count, groupby
+from typing import Any, Final
 
 import msgspec
 
-from checker.ingest.lines import Line
+from checker.ingest.lines import Block
+from checker.ingest.source import decoded
 from node.formats.json_input import JsonReader, Unreadable
 
 _TOKEN: Final = re.compile(
@@ -47,9 +49,13 @@ _LONG: Final = 1024
 _BEGINS: Final = ("{", "#")
 
 _NUMBER: Final = re.compile(rb"([0-9]++)")
-_DIGITS_OF_PLAIN: Final = 19
-_FIRST_PLACE: Final = 10 ** (_DIGITS_OF_PLAIN - 2)
-_json: Final = JsonReader(Any)
+_FIRST_PLACE: Final = 10**17
+_NUMBER_AS_KEY: Final = b'%b":'
+_TOO_LONG: Final = b"0" * 19
+_ZERO_FIRST: Final = re.compile(rb"[{,\s+-]0[0-9]")
+_TO_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
+_TO_SPACES: Final = bytes(c if c in b"0123456789" else 32 for c in range(256))
+_json: Final = JsonReader(Any, keys_once=True)
 
 
 class EdnError(ValueError):
@@ -151,61 +157,49 @@ def _atom(token: str) -> Any:
     return token
 
 
-class _Template(NamedTuple):
-    """JSON of a plain line: the text between its numbers, which stay in their order, and for each
-    map with several numbers as keys the places of these."""
-
-    texts: list[bytes]
-    keys: list[list[int]]
-
-
-def _plain_json(line: bytes) -> bytes | None:
-    """Return a plain line as JSON; None for any other line. Numbers as keys become texts."""
-    pieces = _NUMBER.split(line)
-    template = _template(tuple(pieces[::2]))
-    if template is None:
-        return None
-    numbers = pieces[1::2]
-    if numbers and max(map(len, numbers)) >= _DIGITS_OF_PLAIN:
-        return None
-    for places in template.keys:
-        keys = {numbers[place] for place in places}
-        if len(keys) != len(places) or any(key[:1] == b"0" and key != b"0" for key in keys):
-            return None
-    pieces[::2] = template.texts
-    return b"".join(pieces)
+def _templates(text: bytes, lines: Sequence[bytes]) -> list[bytes | None]:
+    """Return for each of the lines of `text` its JSON with a place for each of its numbers, which
+    stay in their order; None for a line that is not plain."""
+    shapes = zeros = text.translate(_TO_ZEROS)
+    while b"00" in shapes:
+        shapes = shapes.replace(b"00", b"0")
+    found = [_template(shape) for shape in shapes.split(b"\n")]
+    # As a key 01 is 1, and as a text it would not be.
+    keyed = any(template and _NUMBER_AS_KEY in template for template in found)
+    if keyed or _TOO_LONG in zeros:
+        for row, (line, template) in enumerate(zip(lines, found, strict=True)):
+            keyed = template is not None and _NUMBER_AS_KEY in template
+            if (keyed and _ZERO_FIRST.search(line)) or _TOO_LONG in line.translate(_TO_ZEROS):
+                found[row] = None
+    return found
 
 
 @lru_cache(maxsize=4096)
-def _template(shape: tuple[bytes, ...]) -> _Template | None:
-    """Return the template of lines with these texts between their numbers; None if such a line is
-    not plain. Each number is replaced by one that says its place, and found again in the JSON."""
-    places = [b"%d" % (_FIRST_PLACE + place) for place in range(len(shape) - 1)]
-    pieces = [piece for pair in zip(shape, [*places, b""], strict=True) for piece in pair]
-    keys: list[list[int]] = []
+def _template(shape: bytes) -> bytes | None:
+    """Return the template of lines that have these texts between their numbers, each of which is a
+    0 here. Each number is replaced by one that says its place, and found again in the JSON."""
+    if not shape.startswith(b"{"):
+        return None
+    texts = shape.split(b"0")
+    places = [b"%d" % (_FIRST_PLACE + place) for place in range(len(texts) - 1)]
+    pieces = [piece for pair in zip(texts, [*places, b""], strict=True) for piece in pair]
     try:
         (form,) = parse(b"".join(pieces).decode())
-        if type(form) is not dict or not _is_plain(form, keys):
+        if type(form) is not dict or not _is_plain(form):
             return None
-        found = _NUMBER.split(msgspec.json.encode(form))
+        found = _NUMBER.split(msgspec.json.encode(form).replace(b"%", b"%%"))
     except (ValueError, RecursionError):
         return None
-    return _Template(found[::2], keys) if found[1::2] == places else None
+    return b"%b".join(found[::2]) + b"\n" if found[1::2] == places else None
 
 
-def _is_plain(value: Any, keys: list[list[int]]) -> bool:
-    """Return whether JSON can say this value, and whether no map in it has a key twice, whatever
-    its numbers are; but add to `keys` the places of numbers that are the keys of one map."""
+def _is_plain(value: Any) -> bool:
+    """Return whether JSON can say this value."""
     if type(value) is list:
-        return all(_is_plain(each, keys) for each in value)
+        return all(map(_is_plain, value))
     if type(value) is not dict:
         return value is None or type(value) in (str, int, bool)
-    numbers = [key - _FIRST_PLACE for key in value if type(key) is int]
-    texts = {re.sub("[0-9]+", "", key) for key in value if type(key) is str}
-    if len(numbers or texts) != len(value) or min(numbers, default=0) < 0:
-        return False
-    keys += [numbers] if numbers else []
-    return all(_is_plain(each, keys) for each in value.values())
+    return all(type(key) in (str, int) and _is_plain(each) for key, each in value.items())
 
 
 def _without_opening(text: str) -> str:
@@ -214,57 +208,94 @@ def _without_opening(text: str) -> str:
 
 
 def read_forms(
-    lines: Iterable[Line], plain: Sequence[JsonReader[Any]] = (_json,)
-) -> Iterator[tuple[int, Any]]:
-    """Yield the forms of a file, each with the number of the line on which it begins; for a plain
-    line what the first of the readers `plain` that understands it makes of it, for a broken form an
-    EdnError. The whole file may be one vector, as in Jepsen's older histories."""
-    held: list[str] = []
-    begun = size = wait = 0
-    for number, data, _ in lines:
+    blocks: Iterable[Block], plain: JsonReader[Any] = _json
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the forms of a file: those of successive lines together, with the number of the line on
+    which the first begins. The reader `plain` decodes plain lines, as far as it can; a broken form
+    is an EdnError. The whole file may be one vector, as in Jepsen's older histories."""
+    others = _OtherLines()
+    for first, text in blocks:
+        lines = text.split(b"\n")
+        templates = _templates(text, lines)
+        each = zip(count(first), lines, templates, strict=False)
+        for is_plain, some in groupby(each, lambda line: line[2] is not None):
+            if is_plain:
+                yield from others.end()
+                yield from _of_plain([*some], plain)
+                continue
+            for number, line, _ in some:
+                if line.strip():
+                    yield from others.take(number, line.rstrip(b"\r"))
+    yield from others.end()
+
+
+def _of_plain(
+    some: Sequence[tuple[int, bytes, Any]], plain: JsonReader[Any]
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the forms of successive plain lines, each with its number and template."""
+    first = some[0][0]
+    numbers = b"\n".join([line for _, line, _ in some]).translate(_TO_SPACES).split()
+    json = b"".join([template for _, _, template in some]) % tuple(numbers)
+    for number, forms in forms_of_json(first, json, plain):
+        if isinstance(forms[0], Unreadable):  # A key twice, or a number that JSON does not know.
+            ((_, forms[0]),) = _forms(some[number - first][1].decode(), number)
+        yield number, forms
+
+
+def forms_of_json(
+    first: int, text: bytes, plain: JsonReader[Any]
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield what `plain`, or else any reader of JSON, makes of lines, as `read_forms` does; for a
+    line that is no JSON an Unreadable."""
+    for number, piece, forms in decoded(plain, first, text):
+        if forms is None and piece.strip():
+            try:
+                forms = [_json.decode(piece.rstrip())]
+            except Unreadable as error:
+                forms = [error]
+        if forms:
+            yield number, forms
+
+
+class _OtherLines:
+    """A reader of lines that are not plain: a form on them may have any number of lines."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._begun = self._size = self._wait = 0
+
+    def take(self, number: int, data: bytes) -> Iterator[tuple[int, list[Any]]]:
+        """Take a line; yield the forms that end on it."""
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            yield number, EdnError(str(error))
-            continue
-        if held and text.startswith(_BEGINS):
-            yield from _forms("\n".join(held), begun)
-            held.clear()
-        if not held:
-            begun, size, wait = number, 0, 0
-            json = _plain_json(data) if text.startswith("{") else None
-            if json is not None and (form := _decoded(json, plain)) is not None:
-                yield number, form
-                continue
+            yield number, [EdnError(str(error))]
+            return
+        if text.startswith(_BEGINS):
+            yield from self.end()
+        if not self._held:
+            self._begun, self._size, self._wait = number, 0, 0
             text = _without_opening(text)
-        held.append(text)
-        size += len(text) + 1
-        if size < wait:
-            continue
+        self._held.append(text)
+        self._size += len(text) + 1
+        if self._size < self._wait:
+            return
         try:
-            found: list[Any] = parse("\n".join(held))
+            found = parse("\n".join(self._held))
         except Unfinished:
             # A long form is parsed again only when it has doubled, so the cost stays linear.
-            wait = 2 * size if size > _LONG else 0
-            continue
+            self._wait = 2 * self._size if self._size > _LONG else 0
         except EdnError:
-            yield from _forms("\n".join(held), begun)
+            yield from self.end()
         else:
-            yield from ((begun, form) for form in found)
-        held.clear()
-    if held:
-        yield from _forms("\n".join(held), begun)
+            self._held = []
+            yield from ((self._begun, [form]) for form in found)
 
-
-def _decoded(json: bytes, readers: Sequence[JsonReader[Any]]) -> Any:
-    """Return what the first reader that can makes of a plain line; None if it has a number in a
-    form that JSON does not know."""
-    for reader in readers:
-        try:
-            return reader.decode(json)
-        except Unreadable:
-            pass
-    return None
+    def end(self) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the forms of the lines that are held, or what is wrong with them."""
+        held, self._held = self._held, []
+        if held:
+            yield from ((n, [form]) for n, form in _forms("\n".join(held), self._begun))
 
 
 def _forms(held: str, begun: int) -> Iterator[tuple[int, Any]]:

@@ -105,47 +105,47 @@ class Translator:
         self.unclear = ""
 
     def take(self, form: Any) -> Op | None:
-        """Translate a form into our operation; None if not a client's. Raises NotAnOperation."""
-        if type(form) is PlainForm:
-            return self._operation(form, str(form.process))
-        found = understood(form, self.named)
-        return None if found is None else self._operation(*found)
-
-    def _operation(
-        self, form: PlainForm, client: str, partitions: tuple[str, ...] = (), seeks: bool = False
-    ) -> Op | None:
-        level = form.level if form.isolation is msgspec.UNSET else form.isolation
-        more = _more(form.type, form.rebalance_log, form.error, level)
+        """Translate a form into our operation; None if not a client's. Raises NotAnOperation, and
+        the form itself if it is an error."""
+        client, partitions, seeks = "", tuple[str, ...](), False
+        if type(form) is not PlainForm:
+            found = understood(form, self.named)
+            if found is None:
+                return None
+            form, client, partitions, seeks = found
+        kind, process, f = form.type, form.process, form.f
+        more = _more(form)
         sends: list[Send] = []
         reads: list[Read] = []
         for step in form.value or ():
-            if isinstance(step, _Polled):
-                for key, records in (step.records or {}).items():
+            if isinstance(step, _Sent):
+                sent = step.record
+                partition = self.keys.get(step.key) or self._note_key(step.key)
+                if isinstance(sent, _Record):
+                    sends.append(Send(partition=partition, value=sent.value, offset=sent.offset))
+                else:
+                    sends.append(Send(partition=partition, value=sent))
+            elif step.records:
+                for key, records in step.records.items():
                     reads.append(Read(partition=key, records=_runs(records)))
-                continue
-            sent, partition = step.record, self.keys.get(step.key) or self._note_key(step.key)
-            offset, value = (-1, sent) if isinstance(sent, int) else (sent.offset, sent.value)
-            sends.append(Send(partition=partition, value=value, offset=offset))
         if self.unclear:
             raise NotAnOperation(self.unclear)
-        turn = self._turn(form.type, form.process, form.f)
-        if turn is None:
+        if (turn := self._turn(kind, process, f)) is None:
             return None
         op = Op(
             op=turn[0],
-            process=form.process,
+            process=process,
             t_us=form.time // NS_PER_US,
-            type=form.type,
-            f=form.f,
-            client=client,
+            type=kind,
+            f=f,
+            client=client or str(process),
             sends=tuple(sends),
             reads=tuple(reads),
             partitions=partitions,
             final=turn[1],
             **more,
         )
-        assigns = op.f in ("assign", "subscribe")
-        return self._completed(op, seeks) if assigns or op.final else op
+        return self._completed(op, seeks) if turn[1] or f in ("assign", "subscribe") else op
 
     def lose(self) -> None:
         """Note that a line was lost: no reader's position is known any more."""
@@ -223,6 +223,8 @@ def understood(
     """Bring a map into the plain form; return that, the client, the partitions that it assigns, and
     whether it seeks to their beginning; None if it is not of a client. A process with a name gets a
     number, which is kept in `named`. Raises UnknownKind and NotAnOperation."""
+    if isinstance(form, Exception):
+        raise form
     if type(form) is not dict and not isinstance(form, Mapping):
         raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
     if type(form) is Doubled:
@@ -254,13 +256,14 @@ def understood(
     return plain, name or str(process), partitions, bool(form.get("seek-to-beginning?"))
 
 
-def _more(kind: OpType, rebalance_log: Any, error: Any, level: Any) -> dict[str, Any]:
+def _more(form: PlainForm) -> dict[str, Any]:
     """Return the fields of an operation that few have."""
+    level = form.level if form.isolation is msgspec.UNSET else form.isolation
     found: dict[str, Any] = {}
-    if kind != "invoke" and rebalance_log is not None:
-        found["rebalanced"] = tuple(_rebalanced(rebalance_log))
-    if kind != "invoke" and error is not None:
-        found["error"] = _error(error)
+    if form.rebalance_log is not None and form.type != "invoke":
+        found["rebalanced"] = tuple(_rebalanced(form.rebalance_log))
+    if form.error is not None and form.type != "invoke":
+        found["error"] = _error(form.error)
     if level is not msgspec.UNSET:
         found["isolation"] = _isolation(level)
     return found

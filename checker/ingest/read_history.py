@@ -202,11 +202,16 @@ class Reader(FileReader[Op]):
 
     def take_all(self, entries: Sequence[Op], first: int = 1, text: bytes = b"") -> None:
         """Take the operations on successive lines."""
+        self.take_some(range(first, first + len(entries)), entries)
+
+    def take_some(self, numbers: Sequence[int], ops: Sequence[Op]) -> None:
+        """Take the operations on the lines with these numbers."""
         if self.strange is not None:
-            super().take_all(entries, first, text)
+            for each in zip(numbers, ops, strict=True):
+                self.take(*each)
             return
-        self.pending.extend(entries)
-        self.numbers.extend(range(first, first + len(entries)))
+        self.pending.extend(ops)
+        self.numbers.extend(numbers)
         if len(self.pending) >= JOINED_AT_A_TIME:
             self.end_part()
 

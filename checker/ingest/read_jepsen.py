@@ -6,17 +6,15 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from checker.ingest.edn import read_forms
+from checker.ingest.edn import EdnError, forms_of_json, read_forms
 from checker.ingest.jepsen import NotAnOperation, PlainForm, Translator, UnknownKind
-from checker.ingest.lines import Block, lines_of, readable_lines
+from checker.ingest.lines import Block, readable_lines
 from checker.ingest.read_history import Reader, Strange
-from checker.ingest.source import Ingested, Source, decoded, why
+from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import Op
 from node.formats.json_input import JsonReader, Unreadable
 
-_json: Final = JsonReader(Any, keys_once=True)
 _plain: Final = JsonReader(PlainForm, keys_once=True)
-_plain_edn: Final = (JsonReader(PlainForm), JsonReader(Any))
 
 
 class JepsenReader(Reader):
@@ -30,37 +28,43 @@ class JepsenReader(Reader):
     def read(self) -> None:
         """Take every operation that can be understood; report the others."""
         try:
-            for number, op in _ops(self.source, self.translator, self.refuse_form):
-                if isinstance(op, Strange):
-                    self.meet(op)
+            for made in _ops(self.source, self.translator, self.lose):
+                if isinstance(made, Strange):
+                    self.meet(made)
                 else:
-                    self.take(number, op)
+                    self.take_some(*made)
         except OSError as error:
             self.problem("file", f"cannot be read to its end: {why(error)}.")
-
-    def refuse_form(self, kind: str, sentence: str) -> None:
-        """Report a form that is no operation."""
-        self.lose(kind, sentence)
 
 
 def _ops(
     source: Source, translator: Translator, refuse: Callable[[str, str], None]
-) -> Iterator[tuple[int, Op | Strange]]:
-    """Yield our operation for each one of a history, with its line, or that its kind is unknown;
-    give `refuse` the kind of problem and a sentence for each that cannot be understood. Raises
-    OSError."""
-    for number, form in forms_of(source.form, source.blocks()):
-        try:
-            if isinstance(form, Exception):
-                refuse("line", f"line {number} cannot be read: {why(form)}.")
+) -> Iterator[tuple[list[int], list[Op]] | Strange]:
+    """Yield our operations for those of a history, with their lines, or that the kind of one is
+    unknown; give `refuse` the kind of problem and a sentence for each that cannot be understood.
+    Raises OSError."""
+    for first, forms in forms_of(source.form, source.blocks()):
+        numbers: list[int] = []
+        ops: list[Op] = []
+        for number, form in enumerate(forms, first):
+            try:
+                made = translator.take(form)
+            except (EdnError, Unreadable, NotAnOperation, UnknownKind) as found:
+                yield numbers, ops
+                numbers, ops = [], []
+                if isinstance(found, UnknownKind):
+                    yield Strange(number, found.f, found.kind, found.doer)
+                    continue
+                if isinstance(found, NotAnOperation):
+                    refuse("operation", f"line {number} is not an operation: {why(found)}.")
+                else:
+                    refuse("line", f"line {number} cannot be read: {why(found)}.")
                 translator.lose()
-            elif (made := translator.take(form)) is not None:
-                yield number, made
-        except UnknownKind as found:
-            yield number, Strange(number, found.f, found.kind, found.doer)
-        except NotAnOperation as error:
-            refuse("operation", f"line {number} is not an operation: {why(error)}.")
-            translator.lose()
+            else:
+                if made is not None:
+                    numbers.append(number)
+                    ops.append(made)
+        yield numbers, ops
 
 
 def ops_in(source: Source, needles: tuple[bytes, ...]) -> Iterator[Op]:
@@ -70,25 +74,16 @@ def ops_in(source: Source, needles: tuple[bytes, ...]) -> Iterator[Op]:
         yield from readable_lines(source.path, Op, needles)
         return
     with contextlib.suppress(OSError):
-        for _, op in _ops(source, Translator(), lambda *_: None):
-            if isinstance(op, Op):
-                yield op
+        for made in _ops(source, Translator(), lambda *_: None):
+            if not isinstance(made, Strange):
+                yield from made[1]
 
 
-def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
-    """Yield the forms of a history with the numbers of their lines; for a form that cannot be read,
-    an exception. Raises OSError."""
+def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the forms of successive lines of a history together, with the number of the line on
+    which the first begins; for a form that cannot be read, an exception. Raises OSError."""
     if form == "edn":
-        lines = (line for block in blocks for line in lines_of(*block))
-        yield from read_forms(lines, _plain_edn)
+        yield from read_forms(blocks, _plain)
         return
-    for block in blocks:
-        for first, piece, entries in decoded(_plain, *block):
-            if entries is not None:
-                yield from enumerate(entries, first)
-                continue
-            for line in lines_of(first, piece):
-                try:
-                    yield line.number, _json.decode(line.data)
-                except Unreadable as error:
-                    yield line.number, error
+    for first, text in blocks:
+        yield from forms_of_json(first, text, _plain)

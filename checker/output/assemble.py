@@ -1,23 +1,29 @@
 """From the findings of all groups of a run to its result: the policy on each anomaly, the verdict
-of each property, and one sentence."""
+of each property, one sentence, and the files that judging leaves. Each of these is written whole or
+not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from checker.checks.findings import Finding, Findings, LossCount, Origin, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import EXERCISE, LOST_WRITES, OF_GROUPS, OFFSETS, PROPERTIES, RANK
 from checker.formats.verdict import SEVERITY, Anomaly, PropertyResult, RunResult, Verdict, worst
-from checker.output import policy
-from checker.output.curves import Curves
+from checker.ingest import tables
+from checker.ingest.fault_windows import InjectedFault
+from checker.output import measures, policy
+from checker.output.curves import Curves, curve_tables, curves_in_short
 from checker.output.sentence import Judgement, sentence, untouched
 from harness.formats.history import GROUP_PREFIX
+from node.formats.files import write_whole
 
 
 class GroupResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,8 +77,52 @@ class RunFindings:
         return [u.value for _, found in self.findings for u in found.unknown_values]
 
 
+@dataclass(frozen=True)
+class RunOutput:
+    """The result of a run, and its tables of curves and measures by name. `damaged`: its evidence
+    is not as it was sealed."""
+
+    result: RunResult
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    damaged: bool = False
+
+    def write(self, folder: Path) -> None:
+        """Write the tables to `folder`. Raises OSError."""
+        for name, table in self.tables.items():
+            tables.write(folder, name, "", table)
+
+
+def conclude(
+    run: RunFindings,
+    origins: Mapping[int, Origin],
+    counted: measures.Measured | None,
+    injected: Sequence[InjectedFault],
+) -> RunOutput:
+    """Make the result and the tables of one run from its findings and counts. If nothing was
+    `counted`, there are no tables, and of the measures only the number of faults."""
+    if counted is None:
+        return RunOutput(assemble(run, origins, {"faults": len(run.faults)}))
+    made = {
+        **curve_tables(run.meta, run.curves),
+        "around_faults": measures.around_faults(run.meta, counted, injected),
+    }
+    summary = {
+        **measures.summary(run.meta, counted, len(run.faults)),
+        **curves_in_short(made),
+        "around_faults": measures.around_faults_in_short(made["around_faults"]),
+    }
+    result = assemble(run, origins, summary)
+    return RunOutput(result, made, run.damaged)
+
+
+def write_results(folder: Path, result: RunResult) -> None:
+    """Write `results.json` to `folder`. Raises StorageError."""
+    made = msgspec.json.format(msgspec.json.encode(result), indent=2)
+    write_whole(folder / "results.json", made + b"\n")
+
+
 def assemble(
-    run: RunFindings, origins: Mapping[int, Origin], measures: Mapping[str, Any]
+    run: RunFindings, origins: Mapping[int, Origin], summary: Mapping[str, Any]
 ) -> RunResult:
     """Return the result of one run; `origins` are the sends of values found in other partitions."""
     known = Findings(run.meta, run.findings, origins)
@@ -95,23 +145,23 @@ def assemble(
         problems.append("Nothing was examined: no property had anything to be judged by.")
     if problems:
         verdict = worst([verdict, Verdict.UNKNOWN])
-    measures = dict(measures)
-    judged = Judgement(run.meta, verdict, properties, anomalies, problems, measures, run.losses)
+    summary = dict(summary)
+    judged = Judgement(run.meta, verdict, properties, anomalies, problems, summary, run.losses)
     if run.notes:
-        measures["notes"] = run.notes
+        summary["notes"] = run.notes
     if judged.loss.lost:
-        measures["loss"] = judged.loss._asdict()
+        summary["loss"] = judged.loss._asdict()
     if words := untouched(run.meta, run.faults):
-        measures["untouched"] = words
+        summary["untouched"] = words
     if run.meta.is_jepsen:
-        measures["jepsen"] = _as_jepsen(anomalies)
+        summary["jepsen"] = _as_jepsen(anomalies)
     return RunResult(
         run=run.meta.run,
         verdict=verdict,
         sentence=f"{sentence(judged)} {words}".rstrip(),
         properties=tuple(properties),
         anomalies=tuple(anomalies),
-        measures=measures,
+        measures=summary,
         problems=tuple(problems),
     )
 

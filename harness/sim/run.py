@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
-from checker.output.conclude import write_results
+from checker.output.assemble import write_results
 from harness.formats.history import LogRun, Op
 from harness.formats.problem import Problem, rank
 from harness.formats.process_exits import Exit

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -143,11 +144,7 @@ def _schedule(data: bytes) -> None:
 
 
 _nothing: Final = JsonReader(bool)
-_CAREFUL: Final = (
-    (),
-    ((read_jepsen, "_plain", _nothing), (read_jepsen, "_plain_edn", (edn._json,))),
-    ((edn, "_plain_json", lambda _: None),),
-)
+_CAREFUL: Final = ((), ((read_jepsen, "_plain", _nothing),), ((edn, "_template", lambda _: None),))
 
 
 def _jepsen(data: bytes, form: str) -> None:
@@ -158,7 +155,9 @@ def _jepsen(data: bytes, form: str) -> None:
         with contextlib.ExitStack() as stack:
             for change in changed:
                 stack.enter_context(patch.object(*change))
-            for _, each in read_jepsen.forms_of(form, [(1, data)]):
+            for each in chain.from_iterable(
+                forms for _, forms in read_jepsen.forms_of(form, [(1, data)])
+            ):
                 if not isinstance(each, Exception):
                     with contextlib.suppress(NotAnOperation, UnknownKind):
                         ops.append(translator.take(each))

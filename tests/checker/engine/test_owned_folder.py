@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from checker.engine.owned_folder import OwnedFolder, sweep
+from checker.engine.folder_lock import OwnedFolder, sweep
 from tests.support.python_process import PythonProcess
 
 HOLD = """
 import sys
 from pathlib import Path
-from checker.engine.owned_folder import OwnedFolder
+from checker.engine.folder_lock import OwnedFolder
 folder = OwnedFolder("made-", Path(sys.argv[1]))
 (folder.path / "deep").mkdir()
 print(folder.path, flush=True)

@@ -26,7 +26,7 @@ from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.output import measures
-from checker.output.conclude import RunOutput
+from checker.output.assemble import RunOutput
 from harness.formats.run_info import Phases
 from harness.runs.run_paths import run_folders
 from node.formats.errors import UsageError

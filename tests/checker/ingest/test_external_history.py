@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from hypothesis import strategies as st
 from checker.engine.local import check_run
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult, Verdict
-from checker.ingest.edn import EdnError, _plain_json, parse, read_forms
+from checker.ingest.edn import EdnError, parse, read_forms
 from checker.ingest.external_history import external_history_in, form_of, run_folder_of, validate
-from checker.ingest.lines import Line
 from harness.formats.history import encode
 from reports.evidence.model import read
 from reports.run_page.head import commands, summary
@@ -189,22 +187,25 @@ def with_texts(form: Any) -> Any:
     return [with_texts(each) for each in form] if isinstance(form, list) else form
 
 
-def plain_forms(lines: Sequence[str]) -> list[Any]:
-    """Return the forms of those lines that are plain."""
-    found = [_plain_json(line.encode()) for line in lines]
-    return [json.loads(text) for text in found if text is not None]
+def forms(text: str) -> list[Any]:
+    """Return the forms of a text, of which plain lines were read as JSON."""
+    return [form for _, some in read_forms([(1, text.encode())]) for form in some]
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_a_plain_line_is_what_the_whole_reader_makes_of_it(inside: str) -> None:
     for text in ("{" + inside + "}", "{:value [[:poll {" + inside + "}]], :time 5}"):
-        for form in plain_forms([text]):
-            assert [form] == with_texts(parse(text)), text
+        try:
+            whole = parse(text)
+        except EdnError:
+            continue
+        assert with_texts(forms(text)) == with_texts(whole), text
 
 
 def test_the_lines_of_jepsen_are_plain() -> None:
     lines = [edn(line) for line in sound().lines]
-    assert plain_forms(lines) == [with_texts(parse(line)[0]) for line in lines]
+    (at_once,) = read_forms([(1, "\n".join(lines).encode())])
+    assert at_once == (1, [with_texts(parse(line)[0]) for line in lines])
 
 
 @pytest.mark.parametrize("text", ["{:a}", "]", "[1", '"open', "[1)"])
@@ -281,12 +282,11 @@ def test_our_own_form_written_by_another_tool(tmp_path: Path) -> None:
 
 def test_a_form_without_end_costs_no_more_than_it_is_long() -> None:
     """Each of its lines was parsed with all lines before it: many of them took hours."""
-    lines = [Line(1, b"{:a [", True), *(Line(n, b"1 2 3", True) for n in range(2, 5_000))]
-    (found,) = read_forms(lines)
-    assert found[0] == 1
-    assert isinstance(found[1], EdnError)
-    whole = [*lines, Line(5_000, b"]}", True), Line(5_001, b"{:b 1}", True)]
-    (first, long), (second, short) = read_forms(whole)
+    lines = b"{:a [\n" + b"1 2 3\n" * 4_998
+    ((number, (error,)),) = read_forms([(1, lines)])
+    assert number == 1
+    assert isinstance(error, EdnError)
+    (first, (long,)), (second, (short,)) = read_forms([(1, lines), (5_000, b"]}\n{:b 1}\n")])
     assert (first, len(long["a"])) == (1, 3 * 4_998)
     assert (second, short) == (5_001, {"b": 1})
 
