@@ -17,6 +17,7 @@ from harness.systems.setup import Resolved, kinds_of, setup_of
 from nemesis import ready_made
 from nemesis.draw import at_groups, draw, expand
 from nemesis.faults import aliases, kinds_on
+from nemesis.faults.membership import SPARES
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from nemesis.links.abilities import HUB
@@ -67,6 +68,7 @@ def requested(request: RunRequest) -> tuple[Schedule, Resolved]:
     schedules.check(schedule, source=source)
     if request.schedule is None:
         kinds = _kinds(request, cluster, system, links)
+        cluster = msgspec.structs.replace(cluster, spares=SPARES * ("join" in kinds))
         abilities = system.link_abilities(links) or HUB
         faults = draw(
             cluster,
@@ -79,7 +81,7 @@ def requested(request: RunRequest) -> tuple[Schedule, Resolved]:
         )
         if system.has_members or workload.members:
             faults = at_groups(faults, f"{workload.seed}")
-        schedule = msgspec.structs.replace(schedule, faults=faults, drawn=True)
+        schedule = msgspec.structs.replace(schedule, cluster=cluster, faults=faults, drawn=True)
         schedules.check(schedule, source="drawn storm")
     # Before a folder is made: a fault may need a tool that this machine lacks.
     on = Resolved(system, links, system.disk_form(setup.disk or None, kinds_of(schedule)))

@@ -18,6 +18,8 @@ ITSELF: Final = "itself"
 SPARE: Final = "spare"
 
 
+SPARES: Final = 2
+"""How many spares a drawn storm with joins has."""
 CHANGES: Final = ("join", "leave", "replace", "return", "downgrade", "operate")
 """The kinds that only a system with an adapter can take."""
 

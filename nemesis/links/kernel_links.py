@@ -9,6 +9,7 @@ kernel has an option for that."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -34,6 +35,8 @@ _VERDICTS: Final = {
 _HANDLE: Final = re.compile(r"# handle (\d+)")
 _COUNTED: Final = re.compile(r"counter packets (?P<packets>\d+) .*# handle (?P<handle>\d+)")
 _RULES: Final = f"""
+add table ip {_TABLE}
+delete table ip {_TABLE}
 table ip {_TABLE} {{
   chain links {{ }}
   chain between {{ type filter hook forward priority 0; jump links; }}
@@ -189,8 +192,8 @@ def _addresses(node: str) -> tuple[str, str]:
 
 def _bound_retransmission(prefix: Sequence[str]) -> None:
     """Let senders use a healed link within a second, if the kernel has an option for it."""
-    if namespaces.shortens_retransmission():
-        _write("/proc/sys/net/ipv4/tcp_rto_max_ms", str(RETRANSMIT_MS), prefix)
+    if os.path.exists(option := "/proc/sys/net/ipv4/tcp_rto_max_ms"):
+        _write(option, str(RETRANSMIT_MS), prefix)
 
 
 def _write(path: str, value: str, prefix: Sequence[str] = ()) -> None:

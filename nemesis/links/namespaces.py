@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import cache
 from typing import Final
 
 from node.formats import host_tools
@@ -125,9 +124,3 @@ class NetworkNamespace:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
-
-
-@cache
-def shortens_retransmission() -> bool:
-    """Return whether this kernel lets a namespace bound the wait before a segment is sent again."""
-    return os.path.exists("/proc/sys/net/ipv4/tcp_rto_max_ms")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import closing
 from typing import Any
 
 from harness.systems.external import launcher
@@ -27,13 +28,9 @@ class RigNode(TcpProcess):
     """A node as a run starts it; the one called "clients" is where the harness is."""
 
     def __init__(self, links: KernelLinks, name: str) -> None:
-        starter = launcher.starter()
-        if name in NODES:
-            where = [address(name), str(PORT), str(SPARED_PORT)]
-            command = [*starter, *links.prefix(name), *PROGRAM, *where]
-        else:
-            command = [*starter, *PROGRAM, "127.0.0.1"]
-        super().__init__(command)
+        where = [address(name), str(PORT), str(SPARED_PORT)] if name in NODES else ["127.0.0.1"]
+        inside = links.prefix(name) if name in NODES else ()
+        super().__init__([*launcher.starter(), *inside, *PROGRAM, *where])
 
 
 class Rig:
@@ -99,13 +96,14 @@ class Rig:
 def main(what: str) -> None:
     """Enter the namespaces, and do it."""
     namespaces.enter()
+    with closing(KernelLinks(NODES, CLIENTS, (PORT,))) as earlier:  # Nothing of it stays in force.
+        earlier.add(LinkRule(senders=("n1",), receivers=("n3",), action="drop"))
     rig = Rig()
     getattr(rig, what)()
     rig.tell()
     for node in rig.nodes.values():
         node.process.kill()
     rig.links.close()
-    KernelLinks(NODES, CLIENTS).close()  # Another run has the same names at once.
 
 
 if __name__ == "__main__":

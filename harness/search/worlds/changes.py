@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nemesis.faults import Cut, Join, Kill, Leave, Operate, Pause, Reassign, Replace, Upgrade
 from nemesis.faults.admin import MORE, MOVE
 from nemesis.faults.dice import Dice
-from nemesis.faults.membership import CHANGES
+from nemesis.faults.membership import CHANGES, SPARES
 from nemesis.formats.schedule import Cluster, Fault
 
 CHANGE_KINDS: Final = (*CHANGES, "reassign", "upgrade")
@@ -180,4 +180,4 @@ def cluster_for(changes: Sequence[str], cluster: Cluster) -> Cluster:
     """Return the cluster of such storms, with one partition: five nodes if replicas can move among
     them, and two spares if nodes can join."""
     brokers = 5 if "reassign" in changes else cluster.brokers
-    return replace(cluster, brokers=brokers, partitions=1, spares=2 if "join" in changes else 0)
+    return replace(cluster, brokers=brokers, partitions=1, spares=SPARES * ("join" in changes))

@@ -24,9 +24,8 @@ TRIAL = f"{trial_adapters.__name__}:Trial"
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(system_check, "CALM_MS", 2000)
-    monkeypatch.setattr(system_check, "FAULT_AT_MS", 800)
-    monkeypatch.setattr(system_check, "FAULT_MS", 500)
+    for name, ms in (("CALM_MS", 2000), ("FAULT_AT_MS", 800), ("FAULT_MS", 500)):
+        monkeypatch.setattr(system_check, name, ms)
     for patch in (brief, patient):
         patch(monkeypatch)
     # The trial has one replica of three, and says so.
@@ -66,14 +65,15 @@ def test_each_step_is_a_run_and_a_cut_must_cut_something(
     assert (code, "had no effect" in lines[3]) == (1, True), lines
     assert "The start took" in lines[1]
     assert "a failover at most" in lines[2]
+    for name in ("kill", "cut"):
+        assert '"leader:log-0"' in Path(f"store/check-{name}/latest/schedule.json").read_text()
     info = json.loads(next(Path("store/check-kill").glob("*/run.json")).read_text())
     took_ms = (info["phases"]["storm_us"] - info["phases"]["start_us"]) / 1000
     trial = trial_adapters.Trial
     # A restart may take as long as the start did, and as the adapter declares.
     assert trial.failover_ms + trial.restart_ms <= info["failover_ms"]
     assert info["failover_ms"] <= trial.failover_ms + max(trial.restart_ms, took_ms)
-    made = {folder.name for folder in Path("store").iterdir()}
-    assert made == {"check-cut", "check-kill", "check-no-fault"}
+    assert {f.name[6:] for f in Path("store").iterdir()} == {"cut", "kill", "no-fault"}
 
 
 @pytest.mark.nightly
@@ -83,8 +83,7 @@ def test_an_adapter_that_works_passes_every_step(
 ) -> None:
     monkeypatch.undo()
     patient(monkeypatch)
-    store = tmp_path / "runs"
-    code, lines = check(capsys, "nats", "--set", "sync=always", "--store", str(store))
+    code, lines = check(capsys, "nats", "--set", "sync=always", "--store", str(tmp_path / "runs"))
     assert code == 0, lines
     steps = [line.split(":")[0] for line in lines if not line.startswith(" ")]
     names = ("class", "no fault", "kill", "cut", "far behind", "power cut", "group")
@@ -108,7 +107,7 @@ def test_connections_past_the_links_are_told(
 ) -> None:
     monkeypatch.undo()
     patient(monkeypatch)
-    monkeypatch.setattr(system_check, "_plans", lambda system, links: [("no fault", ())])
+    monkeypatch.setattr(system_check, "_plans", lambda system, links: [(system, "no fault", ())])
     _, lines = check(capsys, "rabbitmq", "--store", str(tmp_path / "runs"))
     assert any("directly: link faults do not touch it" in line for line in lines), lines
 
@@ -119,8 +118,7 @@ def test_it_stops_at_the_first_step_that_fails(
 ) -> None:
     patient(monkeypatch, recovery_ms=500)
     code, lines = check(capsys, TRIAL, "--set", "broken=read")
-    assert code == 1
-    assert lines[0].startswith("ok  class")
+    assert (code, lines[0].split(":")[0]) == (1, "ok  class")
     assert lines[1].startswith("NOT no fault: ")
     assert "KeyError: 'read is broken'" in lines[1]
     assert lines[-1].startswith("    run: ")
@@ -140,6 +138,5 @@ def test_a_mistake_of_an_adapter_gets_a_hint(
         "        return await super().send(connection, record)\n"
     )
     code, lines = check(capsys, f"{file}:Twice")
-    assert code == 1
-    assert lines[1].startswith("NOT no fault: ")
+    assert (code, lines[1].split(":")[0]) == (1, "NOT no fault")
     assert f"    hint: {system_check.HINTS['duplicate']}" in lines

@@ -96,6 +96,12 @@ def test_an_option_is_stronger_than_what_the_run_had(run_folder: Path) -> None:
         requested(RunRequest(schedule=run_folder, system=TRIAL))
 
 
+def test_a_drawn_storm_with_joins_has_spares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_adapters.Trial, "changes", ("join",))
+    schedule, _ = requested(RunRequest(system=TRIAL, faults="join"))
+    assert schedule.cluster.spares == 2
+
+
 def test_a_storm_of_pytest_has_the_disk_that_was_asked_for(orders: list[RunOrder]) -> None:
     request = RunRequest(system=TRIAL, disk="declared", faults="kill", seed=1)
     with pytest.raises(FloodmarkError, match="no run"):

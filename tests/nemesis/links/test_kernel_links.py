@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,8 @@ def test_nothing_is_left_of_a_run_that_is_killed() -> None:
     def left() -> set[int]:
         found = set()
         for process in Path("/proc").iterdir():
-            try:
+            with suppress(OSError):
                 found.add((process / "ns/net").stat().st_ino)
-            except OSError:
-                continue
         return found & set(told["namespaces"])
 
     until(lambda: not left(), "no process is in a namespace of the run")
