@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from checker.checks.cases import Cases, excused
-from checker.checks.findings import record_witness, send_witness
+from checker.checks.findings import read_witness, record_witness, send_witness
 from checker.checks.registry import Check
 from checker.evidence.columns import Mask
-from checker.evidence.contents import READ_OK, Evidence, KnownPositions, evidence, expand
+from checker.evidence.contents import MARK, READ_OK, Evidence, KnownPositions, evidence, expand
 from checker.evidence.facts import Outcome, Sends
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
@@ -20,10 +20,8 @@ from checker.formats.verdict import Witness
 
 _ALL_ACKS = -1
 _WEAK = "acks 0 or 1 do not promise that a record keeps its place"
-_IN_FRONT = (
-    "{n:send} to {partition} out of order: {a:op} landed at offset {a.offset}, in front of offset "
-    "{b.offset} of {b:op}, which "
-)
+_OUT_OF_ORDER = "{n:send} to {partition} out of order: {a:op} landed at offset {a.offset}, "
+_IN_FRONT = _OUT_OF_ORDER + "in front of offset {b.offset} of {b:op}, which "
 
 SENDS = Check(OFFSETS, (Need.HISTORY,), examined=lambda group: len(evidence(group).sends))
 
@@ -98,32 +96,44 @@ def inside_operations(group: Group) -> Iterator[Cases]:
 @SENDS.finds("realtime-order")
 def realtime_order(group: Group) -> Iterator[Cases]:
     """Find `realtime-order`: a committed send B put its first record in front of a record that had
-    been acknowledged, or returned by an ok read, before B was invoked."""
+    been acknowledged, or returned by an ok read, before B was invoked; or below a HW that an ok
+    answer had stated."""
     known = evidence(group)
     placed = known.committed & (known.sends.count > 0) & (known.bases >= 0)
     sends, base = known.sends.take(placed), known.bases[placed]
     certain = (sends.acks == _ALL_ACKS) | known.first_read[placed]
     points = known.known_positions
-    strong = _inversions(sends, base, points.take(points.strong), certain)
+    strong = _inversions(known, sends, base, points.take(points.strong), certain)
     yield _overtaken(known, sends, base, *strong, "")
     if certain.all() and points.strong.all():
         return
-    late, early = _inversions(sends, base, points, np.ones(len(sends), dtype=bool))
+    late, early = _inversions(known, sends, base, points, np.ones(len(sends), dtype=bool))
     weak = ~np.isin(late, strong[0])
     yield _overtaken(known, sends, base, late[weak], early.take(weak), _WEAK)
 
 
 def _inversions(
-    sends: Sends, base: I64, points: KnownPositions, later: Mask
+    known: Evidence, sends: Sends, base: I64, points: KnownPositions, later: Mask
 ) -> tuple[I64, KnownPositions]:
     """Return the `later` sends in front of a record that was known before they were invoked, and
-    for each of them the known record with the highest offset."""
+    for each of them the known record with the highest offset; or, if there is none, the HW."""
+    late, early = _in_front(sends, base, points, later)
+    below, marks = _in_front(sends, base, known.marks, later)
+    more = ~np.isin(below, late)
+    pairs = zip(vars(early).values(), vars(marks.take(more)).values(), strict=True)
+    return np.append(late, below[more]), KnownPositions(*map(np.concatenate, pairs))
+
+
+def _in_front(
+    sends: Sends, base: I64, points: KnownPositions, later: Mask
+) -> tuple[I64, KnownPositions]:
+    """Return the `later` sends that are in front of the highest of the points before them, and the
+    first point of that offset."""
     b = np.flatnonzero(later)
     farthest = np.maximum.accumulate(points.offset)
     before = np.searchsorted(points.t_us, sends.invoke_us[b], side="left")
     reached = np.append(-1, farthest)[before]
     wrong = reached > base[b]
-    # The witness is the first moment that reached so far.
     return b[wrong], points.take(np.searchsorted(farthest, reached[wrong]))
 
 
@@ -136,11 +146,15 @@ def _overtaken(
     def pair(row: int) -> Iterator[Witness]:
         yield send_witness(sends, int(late[row]), offset=base[late[row]])
         send, offset, value = int(early.send[row]), int(early.offset[row]), int(early.value[row])
-        if send < 0:
+        if send == MARK:
+            yield read_witness(known.polls, value, offset=offset)
+        elif send < 0:
             yield record_witness(known, offset, value)
         else:
             yield send_witness(known.sends, send, offset=offset, value=value)
 
-    was = "was acknowledged" if (early.send[:1] >= 0).any() else "had read it"
+    was = _IN_FRONT + ("was acknowledged" if (early.send[:1] >= 0).any() else "had read it")
+    if (early.send[:1] == MARK).any():
+        was = _OUT_OF_ORDER + "below the high watermark {b.offset}, which {b:op} got"
     was += " {b:when}, before the other was invoked."
-    return Cases(_IN_FRONT + was, np.arange(len(late)), pair, allowed=allowed)
+    return Cases(was, np.arange(len(late)), pair, allowed=allowed)

@@ -26,6 +26,7 @@ from checker.evidence.contents import (
     READ_OTHER,
     READ_PROVES,
     first_of,
+    rising,
 )
 from checker.evidence.facts import Contents, Outcome, Polls, SkippedPolls
 from checker.evidence.group import Group
@@ -132,10 +133,7 @@ class _Reads:
         unlike |= self.count[rows] != self.count[same]
         unlike |= self.epoch[rows] != self.epoch[same]
         flags_at = np.zeros(width, np.uint8)
-        for each in np.flatnonzero(np.bincount(how)).tolist():
-            met = np.zeros(width, bool)
-            met[place[how == each]] = True
-            flags_at[met] |= each
+        np.bitwise_or.at(flags_at, place, how)
         found = row_at >= 0
         if unlike.any():
             apart = np.zeros(width, bool)
@@ -160,8 +158,8 @@ class _Reads:
 
     def extremes(self) -> I64:
         """Return the final reads that show how far those of a partition reached, where they began
-        and which end they stated; the one that states the highest start of the log; and the read of
-        each node in which it stated the highest end."""
+        and which end they stated; the one that states the highest start of the log; those in which
+        the stated HW rose; and the read of each node in which it stated the highest."""
         final, starts = np.flatnonzero(self.final), np.flatnonzero(self.ok & (self.log_start >= 0))
         begun = final[self.start[final] >= 0]
         found = [
@@ -170,6 +168,10 @@ class _Reads:
             self._most(final, self.hw[final]),
             self._most(begun, -self.start[begun]),
         ]
+        told = np.flatnonzero(self.ok & (self.hw >= 0))
+        told = told[np.argsort(self.part[told], kind="stable")]
+        of_parts = np.split(told, first_of(self.part[told])[1:]) if len(told) else []
+        found += [of[rising(self.hw[of], self.complete_us[of], self.op[of])] for of in of_parts]
         if self.node is not None:
             stated = np.flatnonzero(self.ok & (self.hw > 0))
             stated = stated[np.argsort(self.hw[stated], kind="stable")]

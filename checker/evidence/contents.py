@@ -52,6 +52,8 @@ NEVER: Final = np.iinfo(np.int64).max
 _DIRTY: Final = 1 << 61
 """Added to the time of a dirty read, so that any other read counts as earlier."""
 _ALL_ACKS: Final = -1
+MARK: Final = -2
+"""Stands for the send of a known position that a HW shows."""
 
 
 class Columnar:
@@ -143,6 +145,13 @@ def first_of(keys: I64) -> I64:
     new = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return np.flatnonzero(new)
+
+
+def rising(hw: I64, t_us: I64, op: I64) -> I64:
+    """Return the rows in which a HW is higher than at all times before, by time; of one moment the
+    highest, and of these the lowest operation."""
+    order = np.lexsort((op, -hw, t_us))
+    return order[first_of(np.maximum.accumulate(hw[order]))]
 
 
 def find(haystack: I64, needles: I64) -> I64:
@@ -526,6 +535,16 @@ class Evidence:
             np.concatenate((sends.acks[acked] == _ALL_ACKS, np.ones(len(read), dtype=bool))),
         )
         return found.take(order_of((found.t_us, found.offset, found.send, found.value)))
+
+    @cached_property
+    def marks(self) -> KnownPositions:
+        """The HWs that ok answers stated, if higher than all before, as offsets below which every
+        record was known; `value` is the row in `polls`, and `send` is MARK."""
+        polls = self.polls
+        rows = np.flatnonzero((polls.outcome == Outcome.OK) & (polls.hw >= 0))
+        rows = rows[rising(polls.hw[rows], polls.complete_us[rows], polls.op[rows])]
+        send, strong = repeated(MARK, len(rows)), np.ones(len(rows), dtype=bool)
+        return KnownPositions(polls.complete_us[rows], polls.hw[rows], rows, send, strong)
 
     @cached_property
     def copies_may_go(self) -> bool:

@@ -248,10 +248,12 @@ class OrderDefinitions:
         return found
 
     def realtime(self, *, strong_only: bool = False) -> int:
+        own = [(op.t1, r) for op in self.ok for r in op.reads if r.partition == self.partition]
+        marks = [(t, read.hw, -1) for t, read in own if t is not None]
         return sum(
             any(
                 t < op.t0 and offset > self.base(send)
-                for t, offset, acks in self.known_at()
+                for t, offset, acks in [*self.known_at(), *marks]
                 if acks == -1 or not strong_only
             )
             for op in self.ops
