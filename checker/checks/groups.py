@@ -4,12 +4,14 @@ of a run. A run whose promise says nothing of groups is not examined."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import numpy as np
 
 from checker.checks.cases import Cases, Examined, Unknown
 from checker.checks.delivery import again, order, ownership, positions, reached, states
 from checker.checks.delivery.operations import Case, GroupView
+from checker.checks.findings import send_witness
 from checker.checks.registry import Check, Scope
 from checker.evidence.contents import evidence
 from checker.evidence.facts import OP_KINDS, GroupOps, GroupStates, Outcome
@@ -181,7 +183,7 @@ def _cases(group: Group, name: str, view: GroupView, found: Iterable[Case]) -> I
         yield Cases(
             _as_is(f"Group {name}{where}: {times}{case.message}."),
             case.rows or [-1],
-            lambda row: [_witness(view.ops, row)] if row >= 0 else [],
+            partial(_witnesses, group, view.ops, case),
             name=case.anomaly,
             count=case.times,
             offset=case.offset,
@@ -192,15 +194,27 @@ def _as_is(sentence: str) -> str:
     return sentence.replace("{", "{{").replace("}", "}}")
 
 
-def _witness(ops: GroupOps, row: int) -> Witness:
+def _witnesses(group: Group, ops: GroupOps, case: Case, row: int) -> Iterator[Witness]:
+    """Yield an operation as a witness, with the record of the case if it names that; or the send of
+    the record, if no operation (-1) is one."""
+    if row < 0:
+        known = evidence(group)
+        for send in known.writer(np.array([case.value])).tolist():
+            if send >= 0:
+                yield send_witness(known.sends, send, offset=case.offset, value=case.value)
+        return
     done, kind = int(ops.complete_us[row]), OP_KINDS[int(ops.what[row])]
-    return Witness(
+    offset, value = int(ops.offset[row]), int(ops.value[row])
+    past = case.value - value if min(case.value, value) >= 0 else 0
+    if not 0 <= past < ops.count[row]:
+        past = 0
+    yield Witness(
         what=f"{kind}, {_ENDED[Outcome(int(ops.outcome[row]))]}",
         op=int(ops.op[row]),
         process=int(ops.process[row]),
         client=ops.name(int(ops.client[row])),
         t_us=done if done >= 0 else int(ops.invoke_us[row]),
-        offset=int(ops.offset[row]),
-        value=int(ops.value[row]),
+        offset=offset + past if offset >= 0 else -1,
+        value=value + past if value >= 0 else value,
         epoch=int(ops.epoch[row]),
     )

@@ -95,7 +95,8 @@ def _record(known: PartitionEvidence, finding: Anomaly) -> RecordSeen:
     if finding.property == DELIVERY or finding.name == "position-ahead":
         if own is None:
             return RecordSeen(finding.offset, value)
-        value = own.value + max(finding.offset - own.offset, 0)
+        if min(own.offset, finding.offset) >= 0:
+            value = own.value + finding.offset - own.offset
         return RecordSeen(finding.offset, value, own.client, own.t_us, own.invoked_us)
     return RecordSeen()
 
@@ -105,7 +106,8 @@ def _handled(known: PartitionEvidence, seen: RecordSeen) -> Iterator[Handling]:
     for op in known.of_group:
         runs = (r for d in op.said.deliveries if d.partition == known.partition for r in d.records)
         for run in runs:
-            at, first = (seen.offset, run.offset) if run.offset >= 0 else (seen.value, run.value)
+            by_offset = min(seen.offset, run.offset) >= 0
+            at, first = (seen.offset, run.offset) if by_offset else (seen.value, run.value)
             if 0 <= first <= at < first + run.count:
                 yield Handling(op, run, at - first)
 
@@ -197,9 +199,14 @@ def _other_step(op: MemberOp, partition: str) -> StoryStep:
     runs = [r for d in said.deliveries if d.partition == partition for r in d.records]
     text = f"{said.member}: {said.f}."
     if runs:
-        places = ", ".join(f"{r.offset} to {r.offset + r.count - 1}" for r in runs[:4])
-        text = f"{said.member} gets offsets {places}."
+        does = "gets" if said.f == "poll" else f"{said.f}s"
+        text = f"{said.member} {does} {', '.join(map(_places, runs[:4]))}."
     return StoryStep(t_us=said.t_us, text=text, kind=said.f, node=said.member)
+
+
+def _places(run: DeliveredRun) -> str:
+    what, first = ("value", run.value) if run.offset < 0 else ("offset", run.offset)
+    return f"{what} {first}" if run.count == 1 else f"{what}s {first} to {first + run.count - 1}"
 
 
 def _never(at_us: int, name: str) -> StoryStep:

@@ -42,6 +42,7 @@ def acked_redelivered(view: GroupView) -> Iterator[Case]:
         f"and operation {view.ops.op[row]} got it again",
         [ack, row],
         int(delivered.offset[back[0]]),
+        int(delivered.value[back[0]]),
     )
 
 
@@ -82,6 +83,7 @@ def over_delivered(view: GroupView) -> Iterator[Case]:
         "promised at most",
         delivered.row[mine].tolist(),
         int(delivered.offset[mine[0]]),
+        int(delivered.value[mine[0]]),
     )
 
 
@@ -115,6 +117,7 @@ def delivery_count(view: GroupView) -> Iterator[Case]:
         f"delivery {d.times[first]}",
         d.row[key == key[first]].tolist(),
         int(d.offset[first]),
+        int(d.value[first]),
     )
 
 
@@ -146,6 +149,7 @@ def early_redelivery(view: GroupView) -> Iterator[Case]:
             f"{view.promise.ack_wait_ms} ms had passed",
             [int(d.row[first])],
             int(d.offset[first]),
+            int(d.value[first]),
         )
 
 

@@ -24,13 +24,15 @@ KIND: Final = {name: number for number, name in enumerate(OP_KINDS)}
 
 class Case(NamedTuple):
     """Cases of one anomaly: how many, what happened in the first, in a sentence without its full
-    stop, and the rows of `GroupOps` that witness it. `offset`: of the first record concerned."""
+    stop, and the rows of `GroupOps` that witness it. `offset`, `value`: of the first record that is
+    concerned."""
 
     anomaly: str
     times: int
     message: str
     rows: Sequence[int] = ()
     offset: int = -1
+    value: int = -1
 
 
 @dataclass(frozen=True)

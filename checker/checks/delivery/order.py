@@ -32,6 +32,7 @@ def first_order(view: GroupView) -> Iterator[Case]:
             f"{max(before[first], in_answer[first])} had come for the first time",
             d.row[rows].tolist(),
             int(d.offset[first]),
+            int(d.value[first]),
         )
 
 

@@ -47,6 +47,7 @@ def undelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
         f"no member ever got value {show_value(int(value[first]))}, "
         f"{how} operation {sends.op[row]}",
         offset=int(offset[first]),
+        value=int(value[first]),
     )
 
 
@@ -76,6 +77,7 @@ def not_redelivered(view: GroupView, known: Evidence) -> Iterator[Case]:
         f"{view.ops.op[delivered.row[row]]}, nobody settled it, and it never came again",
         [int(delivered.row[_first_row(index, int(k))]) for k in rows[:8]],
         int(delivered.offset[row]),
+        int(delivered.value[row]),
     )
 
 

@@ -232,7 +232,7 @@ def polls_of_another_file(folder: Path, target: Path) -> None:
     table = pq.read_table(folder / "tables/reads.parquet")
     partition, op = (np.array(table.column(n).to_pylist()) for n in ("partition", "op"))
     process = np.array(table.column("process").to_pylist())
-    first, second = np.unique(process[partition == "key-00"])[:2]
+    first, second = np.unique(process[partition == "key-00"])[2:4]
     polls = np.unique(op[(partition == "key-00") & (process == second)])
     own = op == polls[len(polls) // 2]
     moved = np.where(own, first, process)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -29,8 +29,13 @@ FAULTS = """\
 """
 
 
-def told(name: str, folder: Path, faults: str = "") -> tuple[Story, HtmlPage]:
-    shutil.copyfile(CASES / f"{name}.jsonl", folder / "h.jsonl")
+def told(
+    name: str, folder: Path, faults: str = "", other: Mapping[str, str] = {}
+) -> tuple[Story, HtmlPage]:
+    text = (CASES / f"{name}.jsonl").read_text()
+    for was, now in other.items():
+        text = text.replace(was, now)
+    (folder / "h.jsonl").write_text(text)
     run = run_folder_of(folder / "h.jsonl", TRUTH[name]["promise"])
     (run / "faults.jsonl").write_text(faults)
     result = check_run(run)
@@ -68,3 +73,20 @@ def test_a_settled_record_that_comes_back(tmp_path: Path) -> None:
     ]
     assert "1 settled record delivered again at 2.50 s in log-0 at offset 0" in page.blocks
     assert "m1 delivery 1 (0.012 s), m1 ack ok (0.030 s), m2 delivery 2 (2.502 s)." in page.blocks
+
+
+def test_a_record_without_offset_is_known_by_its_value(tmp_path: Path) -> None:
+    """One of two records that were given together, and settled together, comes again."""
+    other = {
+        '"value": 10, "offset": 0}': '"value": 9, "count": 2}',
+        '"value": 10}': '"value": 9, "count": 2}',
+        "[10, 1, 0, 1": "[9, 2, -1, 1",
+        "[10, 1, 0, 2": "[10, 1, -1, 3",
+    }
+    made, _ = told("a11-settled-and-back", tmp_path, FAULTS, other)
+    assert (made.offset, made.value) == (-1, 10)
+    assert [step.text for step in made.steps if not step.name] == [
+        "m1 gets value 10, as delivery 1 of it.",
+        "m1 acks value 10: confirmed.",
+        "m2 gets value 10, as delivery 2 of it.",
+    ]
