@@ -170,6 +170,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def agreeing(count: int, one: str = "is", many: str = "are") -> str:
+    """Return the verb that goes with a count."""
+    return one if count == 1 else many
+
+
 def listing(names: Iterable[str]) -> str:
     """Join names: "n1", "n1 and n2", "n1, n2 and n3"."""
     found = list(names)

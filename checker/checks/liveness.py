@@ -59,7 +59,7 @@ def no_progress(group: Group) -> Iterator[Cases | Unknown]:
     came = (
         f"the first acknowledgement came {(first - heal_us) / 1e6:.3f} s after the heal"
         if first < NEVER
-        else f"none of {plural(len(after), 'send')} after the heal was acknowledged"
+        else f"of {plural(len(after), 'send')} after the heal none was acknowledged"
     )
     yield Cases(
         f"{{partition}} made no progress in {limit_us / 1e6:g} s after all faults were healed, "

@@ -16,6 +16,7 @@ import numpy as np
 from checker.checks.cases import Cases, Examined, Unknown, excused
 from checker.checks.findings import (
     LossCount,
+    agreeing,
     listing,
     node_witness_at,
     op_name,
@@ -290,7 +291,7 @@ def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
     at = f" at offset {offset}" if offset >= 0 else ""
     return (
         f"nothing shows that {plural(len(required), 'acknowledged record')} of {group.partition} "
-        f"{'is' if len(required) == 1 else 'are'} still there: no final read returned value "
+        f"{agreeing(len(required))} still there: no final read returned value "
         f"{show_value(value)}{at}, and {_where(group, known, value)}"
     )
 

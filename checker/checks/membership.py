@@ -29,7 +29,7 @@ def differs(group: Group) -> Iterator[Cases | Examined | Unknown]:
         yield Unknown(f"{listing(silent)} did not say after the final heal who is a member")
     wrong = {name: why for name in record.final if (why := _difference(record, name))}
     yield Cases(
-        "{name} {why}, although {final:list} are the members since the final heal.",
+        "{name} {why}, although the members since the final heal are {final:list}.",
         list(wrong),
         lambda name: [
             Witness(what=f"the list of {name}: {', '.join(record.said[name])}", node=name)

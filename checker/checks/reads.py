@@ -112,9 +112,9 @@ def end_below_hw(group: Group) -> Iterator[Cases]:
     rows = rows[reads.uncommitted[rows] | ~_may_wait(group, known, reads.take(rows))]
     since = _known_since(known, low[rows], reads.hw[rows])
     yield Cases(
-        "{n:answer} of {partition} ended below its own high watermark: {a:op} was told by {a:from} "
-        "that the log ends at {a.offset} {a:when}, though the answer itself states {hw} and a "
-        "record between them was known before.",
+        "{n:answer} of {partition} ended below the high watermark in it: {a:op} was told by "
+        "{a:from} that the log ends at {a.offset} {a:when}, though the answer itself states {hw} "
+        "and a record between them was known before.",
         _by_time(reads, rows[since < reads.invoke_us[rows]]),
         lambda row: [read_witness(reads, row, offset=where.end[row])],
         lambda row: {"hw": reads.hw[row]},

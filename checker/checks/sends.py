@@ -86,7 +86,7 @@ def inside_operations(group: Group) -> Iterator[Cases]:
         "{b.offset} and {a.offset}."
     )
     for rows, allowed in excused(back, ~sure[back], _WEAK):
-        opening = "{n:record} of {partition} out of order inside their own operation"
+        opening = "{n:record} of {partition} out of order inside one operation"
         yield Cases(opening + told, rows, pair, allowed=allowed)
     opening = "{n:time} other records of {partition} stand between those of one operation"
     skipped = np.flatnonzero(same & skips)

@@ -67,7 +67,7 @@ def future_read(group: Group) -> Iterator[Cases]:
         yield send_witness(known.sends, send, value=value)
 
     yield Cases(
-        "{n:record} of {partition} read before they were sent: {a:op} got value {a.value}, "
+        "{n:record} of {partition} read before being sent: {a:op} got value {a.value}, "
         "{a:when}, and {b:op} began to send it at {began:seconds}.",
         np.arange(table.shape[1]),
         pair,
@@ -86,8 +86,8 @@ def precommitted_read(group: Group) -> Iterator[Cases | dict[str, Graph]]:
     own = np.flatnonzero((reads.op[run] == known.sends.op[writer]) & ~known.is_shared(value))
     for rows, allowed in excused(own, reads.uncommitted[run[own]], ALLOWED_UNCOMMITTED):
         yield Cases(
-            "{n:operation} on {partition} read what they had sent themselves and not yet "
-            "committed: {a:op} got its own value {a.value} at offset {a.offset}.",
+            "{n:operation} on {partition} read own records before the commit: {a:op} got its own "
+            "value {a.value} at offset {a.offset}.",
             rows[np.unique(reads.op[run[rows]], return_index=True)[1]],
             lambda i: [read_witness(reads, int(run[i]), offset=offset[i], value=value[i])],
             allowed=allowed,

@@ -184,7 +184,8 @@ def _unlisted(group: Group, logs: Batches) -> str:
     if not len(rows):
         return ""
     row = int(rows[0])
-    listed = f"lists {logs.listed[row]} of its {logs.count[row]} records"
+    count = int(logs.count[row])
+    listed = f"lists {logs.listed[row]} of {count:,} record{'s' * (count != 1)}"
     return f"{_batch(group, logs, row)} {listed}"
 
 

@@ -87,7 +87,7 @@ class Problems:
         for kind, reported in self._reported.items():
             made.extend(reported)
             if more := self._more[kind]:
-                made.append(f"{kind}: {more} more problems of the same kind.")
+                made.append(f"{kind}: {more} more of the same kind.")
         return made
 
     def __bool__(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from checker.checks.findings import LossCount, listing, plural
+from checker.checks.findings import LossCount, agreeing, listing, plural
 from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import AGREEMENT, DELIVERY, LOST_WRITES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, Verdict
@@ -80,13 +80,17 @@ def _lost(judged: Judgement) -> str:
     loss = judged.loss
     places = sum(count.lost > 0 for count in judged.losses.values())
     where = f" in {places} partitions" if places > 1 else ""
-    verb = "is" if loss.lost == 1 else "are"
-    if loss.acknowledged == loss.lost:
-        words = f"{plural(loss.lost, 'acknowledged record')}{where} {verb} lost"
-    else:
-        words = f"{plural(loss.lost, 'record')}{where} {verb} lost"
-        words += f", {loss.acknowledged:,} of them acknowledged"
-    return words + (f" ({loss.read:,} of them had been read before)" if loss.read else "")
+    noun = "acknowledged record" if loss.acknowledged == loss.lost else "record"
+    words = f"{plural(loss.lost, noun)}{where} {agreeing(loss.lost)} lost"
+    if loss.acknowledged < loss.lost:
+        many = f"{loss.acknowledged:,} of them acknowledged"
+        words += f", {agreeing(loss.lost, 'which was not acknowledged', many)}"
+    return words + _read_before(loss)
+
+
+def _read_before(loss: LossCount) -> str:
+    who = agreeing(loss.lost, "it", f"{loss.read:,} of them")
+    return f" ({who} had been read before)" if loss.read else ""
 
 
 def _why_allowed(judged: Judgement) -> str:
@@ -106,16 +110,18 @@ def _held(judged: Judgement) -> str:
     seen = judged.meta.promise.acks == 0 and not acknowledged
     required = required if seen else acknowledged
     loss = judged.loss
-    opening, kept = "", plural(required, "visible record" if seen else "acknowledged record")
+    opening, left = "", required
+    kept = plural(required, "visible record" if seen else "acknowledged record")
     if loss.lost or loss.undelivered:
         opening = f"{_losses(judged, required)}, {_why_allowed(judged)}; "
-        left = required - loss.acknowledged - loss.undelivered - loss.deleted
-        kept = f"the other {max(0, left):,}"
+        left = max(0, required - loss.acknowledged - loss.undelivered - loss.deleted)
+        kept = f"the other {left:,}"
     elif loss.deleted:
-        kept = plural(max(0, required - loss.deleted), "acknowledged record")
+        left = max(0, required - loss.deleted)
+        kept = plural(left, "acknowledged record")
     partitions = len(judged.meta.partitions) or len(judged.losses)
     where = f" in {plural(partitions, 'partition')}" if partitions else ""
-    words = f"valid: {opening}{kept}{where} {_outlived(judged)}"
+    words = f"valid: {opening}{kept}{where} {_outlived(judged, left)}"
     words += _deleted(loss)
     names = {a.name for a in judged.anomalies if a.verdict is Verdict.VALID} - set(_NO_MENTION)
     excused = sorted(names, key=RANK.__getitem__)
@@ -125,31 +131,32 @@ def _held(judged: Judgement) -> str:
 def _deleted(loss: LossCount) -> str:
     if not loss.deleted:
         return ""
-    unread = f", {loss.deleted_unread:,} of them unread and not examined"
-    return f"; {loss.deleted:,} more were deleted by retention" + unread * bool(loss.deleted_unread)
+    were, unread = agreeing(loss.deleted, "was", "were"), f"{loss.deleted_unread:,} of them unread"
+    words = f"; {loss.deleted:,} more {were} deleted by retention"
+    if loss.deleted_unread:
+        words += f", {agreeing(loss.deleted, 'unread', unread)} and not examined"
+    return words
 
 
 def _losses(judged: Judgement, required: int) -> str:
     loss, parts = judged.loss, list[str]()
     records = plural(required, "acknowledged record")
     if loss.lost:
-        read = f" ({loss.read:,} of them had been read before)" if loss.read else ""
-        verb = "is" if loss.lost == 1 else "are"
-        parts.append(f"{loss.lost:,} of {records} {verb} lost{read}")
+        parts.append(f"{loss.lost:,} of {records} {agreeing(loss.lost)} lost{_read_before(loss)}")
     if loss.undelivered:
         of = "" if parts else f" of {records}"
-        verb = "was" if loss.undelivered == 1 else "were"
-        parts.append(f"{loss.undelivered:,}{of} {verb} never delivered")
+        were = agreeing(loss.undelivered, "was", "were")
+        parts.append(f"{loss.undelivered:,}{of} {were} never delivered")
     return listing(parts)
 
 
-def _outlived(judged: Judgement) -> str:
-    """Say which faults the records survived, and which replicas were examined."""
+def _outlived(judged: Judgement, count: int) -> str:
+    """Say which faults so many records survived, and which replicas were examined."""
     results = {p.property: p.verdict for p in judged.properties}
     given = results.get(LOST_WRITES) is Verdict.NOT_EXAMINED and DELIVERY in results
     shown = results.get(DELIVERY) is Verdict.VALID
-    kept = "were given to the group" if shown else "were not examined"
-    kept = kept if given else "were kept"
+    kept = ("given to the group" if shown else "not examined") if given else "kept"
+    kept = f"{agreeing(count, 'was', 'were')} {kept}"
     if judged.meta.source:
         return (
             f"{kept}, as far as a history alone shows: it records no faults, and no replica's log "

@@ -209,7 +209,7 @@ class RuleReader:
         self.replicas.observe(e)
         kept = self.promise.retention_records
         if not self.harmed and e.start and e.start + kept > self.hw:
-            why = f", although {self.hw} is committed and {kept} records are to be kept"
+            why = f", although {self.hw} is committed and the last {kept} are to be kept"
             yield BrokenRule(e, "deleted-early", why)
 
     def _hw(self, e: Event) -> Iterator[BrokenRule]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from checker.checks.delivery.operations import Case, GroupView, Handled, highest_before
+from checker.checks.findings import plural
 from checker.evidence.contents import NEVER, find
 from checker.evidence.facts import Outcome
 
@@ -79,8 +80,8 @@ def over_delivered(view: GroupView) -> Iterator[Case]:
     yield Case(
         "over-delivered",
         len(rows),
-        f"value {delivered.named(mine[0])} was delivered {times[rows[0]]} times, and {limit} were "
-        "promised at most",
+        f"value {delivered.named(mine[0])} was delivered {plural(times[rows[0]], 'time')}, though "
+        f"the limit is {limit}",
         delivered.row[mine].tolist(),
         int(delivered.offset[mine[0]]),
         int(delivered.value[mine[0]]),

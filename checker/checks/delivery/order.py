@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from checker.checks.delivery.operations import Case, GroupView, highest_before
+from checker.checks.findings import plural
 from checker.evidence.contents import Evidence
 from checker.evidence.sorting import I64
 
@@ -63,7 +64,7 @@ def owner_order(view: GroupView, known: Evidence) -> Iterator[Case]:
         row = int(d.row[mine[first]])
         member = view.ops.name(int(view.ops.member[row]))
         if name == "group-skip":
-            what = f"passed over {int(passed[first])} records from offset {at[first]} on"
+            what = f"passed over {plural(passed[first], 'record')} from offset {at[first]} on"
         else:
             what = f"was at offset {at[first]} already"
         yield Case(

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from checker.checks.delivery.operations import Case
+from checker.checks.findings import plural
 from harness.formats.group_state import GroupState
 
 
@@ -49,7 +50,7 @@ def group_replicas_differ(states: Sequence[GroupState]) -> Iterator[Case]:
         message = (
             f"{one.node} and {two.node} differ about group {one.group} in {one.partition}: "
             f"position {one.position} and {two.position}, {len(one.pending)} and "
-            f"{len(two.pending)} records pending"
+            f"{plural(len(two.pending), 'record')} pending"
         )
         yield Case("group-replicas-differ", len(wrong), message)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +11,25 @@ from typing import NoReturn
 
 import pytest
 
+from checker.checks.findings import LossCount
 from checker.checks.registry import Check, Scope, checks
 from checker.engine import judge
 from checker.evidence.group import group_of
 from checker.evidence.run_meta import RunMeta
-from checker.formats.anomalies import CATALOGUE, LIVENESS, OF_GROUPS, PROPERTIES, AnomalyKind, Needs
-from checker.formats.verdict import Anomaly, Verdict
+from checker.formats.anomalies import (
+    CATALOGUE,
+    DELIVERY,
+    LIVENESS,
+    LOST_WRITES,
+    OF_GROUPS,
+    PROPERTIES,
+    AnomalyKind,
+    Needs,
+)
+from checker.formats.verdict import Anomaly, PropertyResult, Verdict
 from checker.output import assemble, policy
 from checker.output.policy import excuse
+from checker.output.sentence import Judgement, sentence
 from harness.formats.problem import KINDS, Problem
 from harness.formats.run_info import Promise
 from tests.support.checker.story import Story, against
@@ -131,3 +144,40 @@ def test_the_document_names_every_anomaly_in_the_order_of_the_catalogue() -> Non
         needs = first or needs
         policy |= {name.strip(): needs for name in listed.split(",") if name.strip() in policy}
     assert policy == {kind.name: kind.needs.name.lower().replace("_", " ") for kind in CATALOGUE}
+
+
+NUMBERED = r"\b(was|is|has|its|itself|were|are|have|they|their|them|themselves)\b"
+TEMPLATES = [
+    node.value
+    for file in sorted((ROOT / "checker/checks").glob("**/*.py"))
+    for node in ast.walk(ast.parse(file.read_text()))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    if file.name != "cases.py" and re.search(r"\{n:(?!time)[a-z ]+\}", node.value)
+]
+
+
+def test_what_is_counted_agrees_with_its_verb() -> None:
+    """What a template says of its cases fits one and many: nothing in it is of one number only."""
+    opening = [re.sub(r"\{[^}]*\}", "", text).split(":")[0] for text in TEMPLATES]
+    assert len(opening) > 15
+    assert [text for text in opening if re.search(NUMBERED, text)] == []
+
+
+@pytest.mark.parametrize("given", ["", DELIVERY])
+@pytest.mark.parametrize(("source", "logs"), [("own", False), ("", True), ("", False)])
+def test_a_sentence_agrees_with_its_numbers(given: str, source: str, logs: bool) -> None:
+    held = Verdict.NOT_EXAMINED if given else Verdict.VALID
+    results = [PropertyResult(property=name, verdict=held) for name in (LOST_WRITES, given)]
+    meta = RunMeta(source=source, capabilities=("logs",) * logs)
+    for required, lost, acked, read, gone, unread in itertools.product(*[range(3)] * 6):
+        loss = LossCount(lost, acked, read, deleted=gone, deleted_unread=unread)
+        if lost + gone > required or acked > lost or read > lost or unread > gone:
+            continue
+        seen = {"acked_records": required, "faults": lost}
+        text = sentence(Judgement(meta, Verdict.VALID, results, (), (), seen, {"log-0": loss}))
+        said = re.sub(r" of \d acknowledged records?| in 1 partition", "", text)
+        one, many = (
+            r"\b1 [a-z ]*\b(records|faults|were|are)\b",
+            r"\b[02] [a-z ]*\b(record|was|is)\b",
+        )
+        assert not re.search(f"{one}|{many}", said), text
