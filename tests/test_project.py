@@ -404,10 +404,10 @@ BUDGETS = {
     "documents": 4_461,
     "node": 12_020,
     "nemesis": 9_746,
-    "checker": 18_471,
+    "checker": 18_487,
     "reports": 6_040,
     "harness": 35_704,
-    "tests": 48_880,
+    "tests": 48_930,
 }
 
 

@@ -157,7 +157,7 @@ TEMPLATES = [
 
 
 def test_what_is_counted_agrees_with_its_verb() -> None:
-    """What a template says of its cases fits one and many: nothing in it is of one number only."""
+    """Each template fits one case and many: no word of its opening has a number."""
     opening = [re.sub(r"\{[^}]*\}", "", text).split(":")[0] for text in TEMPLATES]
     assert len(opening) > 15
     assert [text for text in opening if re.search(NUMBERED, text)] == []
