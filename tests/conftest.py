@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import resource
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from node.formats.owned_folder import PREFIX, OwnedFolder, sweep
 from tests.support.bare_machine import hide, noted, shown
 from tests.support.snapshot import Snapshot, compare
 
@@ -20,6 +24,11 @@ if TYPE_CHECKING:
 
 # Tests are about the sources, and some change what is in a module.
 os.environ.setdefault("FLOODMARK_PURE", "1")
+
+# The temporary folder of this process and of all that it starts. Those of pytest stay where they
+# are.
+_PLACE = OwnedFolder(Path(os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())))
+os.environ["TMPDIR"] = tempfile.tempdir = str(_PLACE.path)
 
 # Neither the collection of tests nor the first tier looks at what is installed.
 hide()
@@ -103,6 +112,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that writes snapshots of sentences again."""
     parser.addoption("--update", action="store_true", help="write the snapshots of sentences again")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def leaves_nothing() -> Iterator[None]:
+    """Fail the last test if the tests have left anything in the temporary folder."""
+    yield
+    gc.collect()
+    sweep(_PLACE.path)
+    # The owner of a folder that is not swept lives.
+    left = [each.name for each in _PLACE.path.iterdir() if not each.name.startswith(PREFIX)]
+    assert not left, f"these stay in the temporary folder: {left}"
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ MEMORY = "the process itself, which keeps the bytes to itself"
 TEMPORARY = "the module itself, in a folder that it makes and owns"
 
 OPENS: Final = {
-    "checker/engine/folder_lock.py": f"{PERSON}; {TEMPORARY}",
+    "checker/engine/folder_lock.py": PERSON,
     "checker/engine/result_cache.py": OURS,
     "checker/engine/spark_session.py": TEMPORARY,
     "checker/evidence/arrow_blob.py": TEMPORARY,
@@ -53,6 +53,7 @@ OPENS: Final = {
     "nemesis/ready_made.py": OURS,
     "nemesis/strace.py": HOST,
     "node/formats/files.py": GUARD,
+    "node/formats/owned_folder.py": TEMPORARY,
     "node/formats/reading.py": GUARD,
     "node/runtime/*.py": NODE,
     "reports/theme.py": OURS,
@@ -77,7 +78,6 @@ WRITES: Final = {
     "node/runtime/*.py": NODE,
 }
 REMOVES: Final = {
-    "checker/engine/folder_lock.py": TEMPORARY,
     "harness/runs/run_folder.py": GUARD,
     "harness/sim/compiled.py": OURS,
     "harness/systems/disks.py": TEMPORARY,
@@ -88,6 +88,13 @@ REMOVES: Final = {
     "node/formats/removal.py": GUARD,
     "node/runtime/*.py": NODE,
 }
+TEMPORARIES: Final = {
+    **dict.fromkeys(("checker/ingest/external_history.py", "harness/cli/check.py"), PERSON),
+    "harness/sim/compiled.py": OURS,
+    "harness/systems/external/versions.py": SYSTEM,
+    "node/formats/owned_folder.py": TEMPORARY,
+}
+"""Modules that make folders of drawn names, and who keeps or removes them."""
 LOADS: Final = {
     "checker/checks/registry.py": OURS,
     "harness/cli/main.py": OURS,
@@ -141,6 +148,10 @@ CALLS: Final[dict[str, tuple[dict[str, set[str]], set[str]]]] = {
         {"os": {"unlink", "remove", "rmdir", "removedirs"}, "shutil": {"rmtree"}},
         {"unlink", "rmdir"},
     ),
+    "temporaries": (
+        {"tempfile": {"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"}},
+        set(),
+    ),
     "loads": (
         {
             "builtins": {"exec", "eval", "compile", "__import__"},
@@ -166,6 +177,7 @@ TABLES: Final = {
     "opens": OPENS,
     "writes": WRITES,
     "removes": REMOVES,
+    "temporaries": TEMPORARIES,
     "loads": LOADS,
     "starts": STARTS,
 }

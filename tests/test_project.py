@@ -402,12 +402,12 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 # by what a feature needs (a check, a fault, a system): raise it in the change that adds that.
 BUDGETS = {
     "documents": 4_461,
-    "node": 12_020,
-    "nemesis": 9_746,
-    "checker": 18_487,
+    "node": 12_089,
+    "nemesis": 9_744,
+    "checker": 18_444,
     "reports": 6_040,
-    "harness": 35_704,
-    "tests": 48_930,
+    "harness": 35_680,
+    "tests": 48_920,
 }
 
 

@@ -1,13 +1,10 @@
-"""Locks of folders: while one command judges a run, no other judges it or builds its page; and a
-temporary folder is removed when the process that made it is gone, by the next that makes one."""
+"""Locks of run folders: while one command judges a run, no other judges it or builds its page."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,7 +16,6 @@ from checker.formats.errors import CheckerError
 WAIT_S: Final = 600.0
 """The time after which a command gives up: the one that it waits for may be suspended."""
 _ASK_S: Final = 0.05
-_LOCK: Final = ".owner"
 
 
 @contextmanager
@@ -76,39 +72,3 @@ def _holder(descriptor: int) -> str:
                 case [_, "FLOCK", _, _, pid, place, *_] if place.endswith(f":{inode}"):
                     return f" (process {pid})"
     return ""
-
-
-class OwnedFolder:
-    """A temporary folder with a lock that this process holds until it closes the folder or ends."""
-
-    def __init__(self, prefix: str, place: Path | None = None) -> None:
-        """Remove folders of this `prefix` whose owners are gone; make a new one. Raises OSError."""
-        place = place or Path(tempfile.gettempdir())
-        sweep(prefix, place)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-
-    def close(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-
-def sweep(prefix: str, place: Path) -> None:
-    """Remove folders in `place` whose names begin with `prefix` and whose lock no process holds."""
-    try:
-        found = [entry for entry in os.scandir(place) if entry.name.startswith(prefix)]
-    except OSError:
-        return
-    for entry in found:
-        # One without a lock is being made now, or was never finished.
-        with suppress(OSError):
-            lock = os.open(Path(entry.path) / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry.path, ignore_errors=True)
-            finally:
-                os.close(lock)

@@ -31,10 +31,10 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from checker.engine.folder_lock import OwnedFolder
 from checker.engine.java import Java, find_java, java_home
 from checker.engine.workers import SMALL_PAGES, usable_cores
 from checker.formats.errors import CheckerError, SparkStartError
+from node.formats.owned_folder import OwnedFolder
 from node.runtime.environment import inherited
 
 # PySpark says this on standard error; no table of ours is a pandas one.
@@ -60,7 +60,6 @@ _SAYS_NOTHING: Final = re.compile(
     r"\s*(Picked up|WARNING|Using |Error: (Could not create|A fatal exception)|#\s*$)"
 )
 _NAMES_A_CAUSE: Final = re.compile(r"error|exception|invalid|insufficient|could not", re.IGNORECASE)
-_TEMPORARY: Final = "floodmark-spark-"
 
 _lock = threading.Lock()
 _jvm: Any = None
@@ -90,7 +89,7 @@ def start_session(
     with _lock, _environment(java, local):
         try:
             if _jvm is None:
-                folder = OwnedFolder(_TEMPORARY)
+                folder = OwnedFolder()
                 conf.set("spark.local.dir", str(folder.path))
                 speed = _SMALL_OPTIONS if small else _LARGE_OPTIONS
                 place = f'"-Djava.io.tmpdir={folder.path}"'
@@ -199,9 +198,9 @@ def _environment(java: Java, local: bool) -> Iterator[None]:
     this process is as before afterwards."""
     our_packages = str(Path(__file__).resolve().parent.parent.parent)
     inherited_path = os.environ.get("PYTHONPATH")
-    with tempfile.TemporaryDirectory(prefix="floodmark-java-") as folder:
+    with OwnedFolder() as folder:
         wanted = {
-            "JAVA_HOME": str(java_home(java, Path(folder))),
+            "JAVA_HOME": str(java_home(java, folder)),
             # A SPARK_HOME of the user's is that of another Spark.
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "PYTHONPATH": os.pathsep.join(filter(None, [our_packages, inherited_path])),

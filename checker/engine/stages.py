@@ -23,7 +23,6 @@ import pyarrow as pa
 from checker.checks.findings import Origin
 from checker.checks.phantom import joined_origins, origins
 from checker.engine import plan
-from checker.engine.folder_lock import OwnedFolder
 from checker.engine.judge import judge_group
 from checker.engine.local import check_runs
 from checker.engine.plan import RunToJudge
@@ -51,6 +50,7 @@ from checker.ingest.source import Source
 from checker.output.assemble import GroupResult
 from checker.output.measures import Measured, measure
 from node.formats.host_errors import refused
+from node.formats.owned_folder import OwnedFolder
 
 SMALL_BYTES: Final = 16 << 20
 """The most bytes of evidence of a run that one worker judges alone."""
@@ -59,7 +59,6 @@ TASK_BYTES: Final = 64 << 20
 TASKS_PER_WORKER: Final = 2
 _RUNS_A_TASK: Final = 16
 _FEW_BYTES: Final = 4 << 20
-_SHARED: Final = "floodmark-facts-"
 
 Key = tuple[int, str]
 
@@ -121,9 +120,7 @@ class StagedExecutor:
         """Judge all groups; yield each result with its run's number, by run and partition."""
         with ExitStack() as stack:
             if self._workers.share_files:
-                shared = OwnedFolder(_SHARED)
-                stack.callback(shared.close)
-                self._shared = shared.path
+                self._shared = stack.enter_context(OwnedFolder())
             yield from self._judged()
 
     def _judged(self) -> Iterator[tuple[int, GroupResult]]:

@@ -28,6 +28,7 @@ from harness.formats.group_state import GROUP_STATES
 from node.formats.files import make_folder, why_not_writable, write_whole
 from node.formats.host_errors import reason
 from node.formats.json_input import MOST_FILE_BYTES, JsonReader, Unreadable, read_bytes
+from node.formats.owned_folder import OwnedFolder
 from node.formats.reading import hole_in, open_file
 from node.formats.removal import try_to_remove
 from node.formats.run_folder_entries import foreign_entry
@@ -99,8 +100,8 @@ def unpacked(file: Path) -> Iterator[Path]:
     if file.suffix != PACKED:
         yield file
         return
-    with tempfile.TemporaryDirectory(prefix="floodmark-") as folder:
-        plain = Path(folder) / file.stem
+    with OwnedFolder() as folder:
+        plain = folder / file.stem
         try:
             # A person named the file, which may be a link.
             with (

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -34,6 +33,7 @@ from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
 from node.formats.files import write_whole
 from node.formats.json_input import MOST_FILE_BYTES, Unreadable, read_bytes, read_file
+from node.formats.owned_folder import OwnedFolder
 from node.formats.removal import try_to_remove
 from node.formats.run_folder_entries import foreign_entry
 from reports import build
@@ -65,8 +65,8 @@ def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
 def _simulated(schedule: Schedule, other: Schedule, seed: int, like: Path | None) -> Baseline:
     """Run schedule and baseline; compare the first with the simulated run in `like`."""
     try:
-        with tempfile.TemporaryDirectory(prefix="floodmark-") as place:
-            again = Path(place) / "run"
+        with OwnedFolder() as place:
+            again = place / "run"
             first = simulate(schedule, seed=seed, stop_at="never", keep=again)
             same = None if like is None else _same(again, like)
         second = simulate(other, seed=seed, stop_at="never")

@@ -19,6 +19,7 @@ import multiprocess
 from multiprocess.connection import wait
 
 from node.formats.errors import FloodmarkError
+from node.formats.owned_folder import sweep
 from node.runtime import children
 from node.runtime.template import REAP_S
 
@@ -145,6 +146,7 @@ class _JobProcess:
         self.child.kill()
         self.child.join(REAP_S)
         self.pipe.close()
+        sweep()
 
 
 class JobProcesses:

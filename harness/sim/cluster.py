@@ -159,8 +159,8 @@ class SimWorld(World):
 class SimCluster(ClusterUnderTest):
     """The cluster of one simulated run. `trace` has every event so far; `exits` and `output` have
     every end of a process. `on_trace` is called with each turn's trace events before the turn's
-    messages leave, `on_history` with each line of the history, `on_end` with each end of a process.
-    It is also the `Pace` of the run: `wait` lets virtual time pass."""
+    messages leave, `on_history` with each line of the history, `on_end` with each
+    unexpected end of a process. It is also the `Pace` of the run: `wait` lets virtual time pass."""
 
     def __init__(
         self,
@@ -338,7 +338,8 @@ class SimCluster(ClusterUnderTest):
             self.output.setdefault(end.node, []).append(output)
         if end.by == "itself":
             self.view.lost(end.node)
-        self._on_end(end, output)
+        if not end.expected:
+            self._on_end(end, output)
 
 
 def _awaited(schedule: Schedule) -> set[str]:

@@ -385,7 +385,7 @@ class SimRun:
 
     def _on_end(self, end: Exit, output: str) -> None:
         checker = self.invariants
-        if checker is not None and checker.disks_kept and not end.expected:
+        if checker is not None and checker.disks_kept:
             checker.ended(end.node, end.code or 0, output)
             self._stop()
 

@@ -8,7 +8,6 @@ restarts."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import random
 import socket
@@ -19,11 +18,10 @@ from typing import Final, Self
 
 from node.formats.errors import FloodmarkError
 from node.formats.host_errors import reason
-from node.formats.removal import try_to_remove
+from node.formats.owned_folder import OwnedFolder
 
 LOWEST: Final = 10_000
 HIGHEST: Final = 32_000
-_SOCKETS: Final = "floodmark-sockets-"
 _LONGEST_FOLDER: Final = 60
 """In bytes: the name of a socket, a path, has at most 107."""
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -77,35 +75,10 @@ class PortLease:
         self.release()
 
 
-@contextlib.contextmanager
-def socket_folder() -> Iterator[Path]:
-    """Make a folder for the Unix sockets of a run, which only this user may enter, and remove it at
-    the end. First remove those of runs that were killed."""
+def socket_folder() -> OwnedFolder:
+    """Make a folder for the Unix sockets of a run, in a place whose name is short."""
     place = tempfile.gettempdir()
-    home = Path(place if len(os.fsencode(place)) <= _LONGEST_FOLDER else "/tmp")
-    for left in home.glob(f"{_SOCKETS}*"):
-        with contextlib.suppress(OSError), _locked(left):
-            if left.lstat().st_uid == os.getuid():
-                try_to_remove(left)
-    made = Path(tempfile.mkdtemp(dir=home))
-    with _locked(made):
-        # It gets its name when it is locked.
-        folder = made.rename(home / f"{_SOCKETS}{made.name}")
-        try:
-            yield folder
-        finally:
-            try_to_remove(folder)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, until this process ends at the latest. Raises OSError if another has it."""
-    opened = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(opened)
+    return OwnedFolder(Path(place if len(os.fsencode(place)) <= _LONGEST_FOLDER else "/tmp"))
 
 
 def _candidates() -> Iterator[int]:

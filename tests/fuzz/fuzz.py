@@ -13,13 +13,13 @@ import importlib.util
 import os
 import random
 import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from node.formats.owned_folder import OwnedFolder
 
 CORPUS = Path(__file__).parent / "corpus"
 MOST_BYTES = 1 << 16
@@ -104,14 +104,14 @@ def by_coverage(name: str, seconds: float, seed: int) -> int:
         from tests.fuzz.targets import TARGETS
     target = TARGETS[name]
     until_s, tried = time.process_time() + seconds, 0
-    place = tempfile.mkdtemp(prefix="floodmark-fuzz-")
+    seeds = OwnedFolder()
 
     def one(data: bytes) -> None:
         nonlocal tried
         tried += 1
         if time.process_time() >= until_s:
             report(name, tried)
-            shutil.rmtree(place, ignore_errors=True)
+            seeds.close()
             # The end of the interpreter under libFuzzer's may wait for threads for ever.
             os._exit(0)
         try:
@@ -121,18 +121,18 @@ def by_coverage(name: str, seconds: float, seed: int) -> int:
             raise
 
     for number, data in enumerate((*target.seeds, *kept(name))):
-        (Path(place) / str(number)).write_bytes(data)
+        (seeds.path / str(number)).write_bytes(data)
     options = (
         # libFuzzer counts by the clock, and only ends what never returns.
         f"-max_total_time={int(MOST_STRETCH * seconds) + 60}",
         f"-max_len={MOST_BYTES}",
         f"-rss_limit_mb={MOST_MEMORY_MB}",
         f"-timeout={MOST_STRETCH * SLOW_S}",
-        f"-artifact_prefix={place}/",
+        f"-artifact_prefix={seeds.path}/",
         f"-seed={seed}",
         "-verbosity=0",
     )
-    atheris.Setup([sys.argv[0], *options, place], one)
+    atheris.Setup([sys.argv[0], *options, str(seeds.path)], one)
     atheris.Fuzz()
     return 0
 

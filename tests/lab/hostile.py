@@ -20,7 +20,6 @@ import shutil
 import signal
 import stat
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -38,6 +37,7 @@ from harness.replay.pages import make_baseline, page_of_finding
 from harness.search import findings
 from harness.search import run as searches
 from harness.sim.run import simulate
+from node.formats.owned_folder import OwnedFolder
 from tests.support import storm_fakes
 from tests.support.local_pool import LocalPool
 from tests.support.nightly_fakes import loses_a_write, nightly_run, write_nightly_run
@@ -428,7 +428,7 @@ def add_options(options: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Try the cases; return 1 if one of them went wrong."""
     part, parts = map(int, given.of.split("/"))
-    with tempfile.TemporaryDirectory(prefix="floodmark-hostile-") as place:
+    with OwnedFolder() as place:
         sound = Path(place, "sound")
         sound_store(sound)
         every = list(cases(sound))

@@ -68,7 +68,7 @@ class Journey:
     def goes(self, *, on: bool = True) -> Iterator[None]:
         """Note all calls of a block, if the journey goes `on` there."""
         before, self._goes = self._goes, self._goes or on
-        sys.setprofile(self._note)
+        sys.setprofile(self._note if self._goes else None)
         try:
             yield
         finally:

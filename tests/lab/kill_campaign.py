@@ -23,7 +23,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -42,6 +41,7 @@ from harness.systems.disks import USER_SPACE
 from nemesis.disk.control import why_impossible
 from nemesis.faults import Pause, PowerCut
 from nemesis.formats.schedule import Cluster, Schedule, Workload
+from node.formats.owned_folder import OwnedFolder
 from tests.lab.stores import STORES, Store, can_mount, store_of
 from tests.support.paths import ROOT
 from tests.support.running_harness import FAST, descendants, lives, run_folder
@@ -360,10 +360,7 @@ def _problem_of(done: Done) -> str:
 @contextlib.contextmanager
 def place(case: Case) -> Iterator[tuple[Path, Store]]:
     """Make a folder whose store can fail as the case wants."""
-    with (
-        tempfile.TemporaryDirectory(prefix="floodmark-kill-") as name,
-        store_of(case.store, Path(name)) as store,
-    ):
+    with OwnedFolder() as name, store_of(case.store, Path(name)) as store:
         yield store.folder, store
 
 

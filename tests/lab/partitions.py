@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from checker.engine.local import check_run
 from checker.formats.verdict import Verdict
 from harness.runs.run_paths import run_folder
+from node.formats.owned_folder import OwnedFolder
 
 MOST_S: Final = 60.0
 MOST_BYTES: Final = 3 << 30
@@ -61,7 +61,7 @@ def write_history(file: Path, partitions: int, sends: int = 1) -> None:
 def cost(partitions: int) -> Cost:
     """Judge a history of this many partitions in a process of its own. Raises AssertionError if it
     is not valid."""
-    with tempfile.TemporaryDirectory(prefix="floodmark-partitions-") as place:
+    with OwnedFolder() as place:
         file = Path(place, "history.jsonl")
         write_history(file, partitions)
         child = os.fork()

@@ -15,7 +15,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
@@ -27,6 +26,7 @@ from harness.sim.run import simulate
 from nemesis.faults.kind import KINDS
 from node.core import protocol
 from node.formats.errors import UsageError
+from node.formats.owned_folder import OwnedFolder
 from tests.support.paths import ROOT
 
 LIMIT_S: Final = 400.0
@@ -148,7 +148,7 @@ def run_storm(options: Options, world: str) -> tuple[str, str]:
         result = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
         return outcome(options, str(result.verdict), result.broken, [], result.sentence)
     words = [*words_of(options), "--no-spark", "--no-report", "--quiet", "--json"]
-    with tempfile.TemporaryDirectory(prefix="floodmark-storms-") as place:
+    with OwnedFolder() as place:
         done = subprocess.run(
             [sys.executable, "-m", "harness.cli", "run", *words],
             cwd=place,

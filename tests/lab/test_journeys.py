@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.journeys import DOCUMENT, drawing, of_job, of_request
+from tests.lab.journeys import DOCUMENT, drawing, of_job, of_kill, of_request
 
 
 @pytest.mark.nightly
@@ -14,6 +14,10 @@ def test_the_document_has_both_journeys() -> None:
 
 def test_the_request_of_a_run_goes_through_few_files() -> None:
     assert len(of_request()) <= 20
+
+
+def test_a_kill_goes_through_few_files() -> None:
+    assert len(of_kill()) <= 10
 
 
 @pytest.mark.integration

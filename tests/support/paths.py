@@ -1,10 +1,9 @@
 """The place of the project, and folders of a process of tests."""
 
-import atexit
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
+
+from node.formats.owned_folder import OwnedFolder
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
@@ -16,6 +15,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def lasting_folder(name: str) -> Path:
     """Make a folder that stays until this process ends."""
-    folder = tempfile.mkdtemp(prefix=f"floodmark-{name}-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    folder = OwnedFolder().path / name
+    folder.mkdir()
+    return folder

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +59,9 @@ def test_each_file_that_cannot_be_read_is_a_sentence(
     opened, names = os.open, [str(p.relative_to(folder)) for p in folder.rglob("*.json*")]
     assert len(names) > 8
     for name in names:
-        monkeypatch.setattr(os, "open", refusing(opened, (folder / name).__eq__))
-        result = check_run(folder)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", refusing(opened, partial(eq, folder / name)))
+            result = check_run(folder)
         assert result.verdict is Verdict.UNKNOWN, name
         said = [each for each in result.problems if each.startswith(f"{name} cannot be read")]
         assert said, (name, result.problems)

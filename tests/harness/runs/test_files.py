@@ -19,6 +19,7 @@ from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease
 from nemesis.formats.schedule import Schedule, load
 from node.formats.errors import FloodmarkError, StorageError, UsageError
 from node.formats.files import AppendOnlyFile
+from node.formats.owned_folder import OwnedFolder
 from tests.support.python_process import PythonProcess
 
 
@@ -165,16 +166,11 @@ def test_latest_is_a_run_that_is_there(tmp_path: Path) -> None:
     run_folder.remove(latest, tmp_path)  # As its parent, it is gone already.
 
 
-def test_sockets_of_a_killed_run_are_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(ports, "_LONGEST_FOLDER", 1000)
-    with ports.socket_folder() as first:
-        left = tmp_path / "floodmark-sockets-left"
-        left.mkdir()
-        (left / "n1").touch()
-        with ports.socket_folder() as second:
-            assert sorted(tmp_path.iterdir()) == sorted([first, second])
-            assert second.stat().st_mode & 0o777 == 0o700
-    assert list(tmp_path.iterdir()) == []
+def test_sockets_are_in_a_place_with_a_short_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OwnedFolder() as short:
+        for length in (60, 61):
+            place = short / ("d" * (length - len(f"{short}/")))
+            place.mkdir()
+            monkeypatch.setattr(tempfile, "tempdir", str(place))
+            with ports.socket_folder() as folder:
+                assert folder.parent == (place if length == 60 else Path("/tmp"))

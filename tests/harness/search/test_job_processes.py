@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 
 from harness.search.jobs import EndedJob, JobProcesses
 from node.formats.errors import StorageError
+from node.formats.owned_folder import OwnedFolder
 from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
@@ -28,6 +30,7 @@ class Does(msgspec.Struct, frozen=True):
     def do(self) -> object:
         match self.key:
             case "die":
+                OwnedFolder()
                 signal.raise_signal(signal.SIGKILL)
             case "raise":
                 raise ValueError("no such thing")
@@ -58,6 +61,8 @@ def all_of(pool: JobProcesses, *keys: str) -> dict[str, EndedJob]:
 
 
 def test_each_job_has_its_own_end(tmp_path: Path) -> None:
+    temporary = Path(tempfile.gettempdir())
+    before = set(temporary.iterdir())
     pool = JobProcesses(3, tmp_path / "out.txt")
     found = all_of(pool, "print", "raise", "refuse", "die")
     assert found["print"].row == "PRINT"
@@ -69,6 +74,7 @@ def test_each_job_has_its_own_end(tmp_path: Path) -> None:
     assert (found["refuse"].sentence, found["refuse"].error) == ("the disk is full", "StorageError")
     assert (found["die"].row, found["die"].seconds < PATIENCE_S) == (None, True)
     assert found["die"].sentence.startswith("its process ended with -9 after ")
+    assert set(temporary.iterdir()) == before, "what it made goes with it"
 
 
 def test_a_process_does_as_many_jobs_as_it_may(tmp_path: Path) -> None:

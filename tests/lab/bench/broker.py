@@ -5,7 +5,6 @@ Producers send as fast as they get answers, each with one batch in flight."""
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from harness.systems.interface import NO_LINKS, ClusterUnderTest, RunClients
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import FloodmarkError
+from node.formats.owned_folder import OwnedFolder
 from tests.support.waiting import until
 
 CLIENTS: Final = (1, 8, 64)
@@ -55,7 +55,7 @@ class LoadFigures(NamedTuple):
 def run_loads(load: Load) -> list[LoadFigures]:
     """Measure each cluster alone. Raises FloodmarkError if one does not start."""
     ways: tuple[Flush, ...] = ("sync", "async")
-    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
+    with OwnedFolder() as folder:
         return [measure(Path(folder), load, way, count) for way in ways for count in CLIENTS]
 
 
@@ -156,7 +156,7 @@ def judge_a_run(storm_s: float) -> str:
     a sentence about the time from its last operation to verdict and page."""
     schedule, on = requested(RunRequest(seed=1, time_limit=storm_s))
     progress = Progress(quiet=True)
-    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as store:
+    with OwnedFolder() as store:
         order = RunOrder(schedule, on, "judged", Path(store))
         run = Run(order, progress=progress, interrupts=Interrupts())
         folder = run.folder.path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from harness.cli.common import print_table
 from harness.runs.judge import IN_PROCESS_BYTES, SparkSoon
 from harness.runs.run_paths import run_folder
 from node.formats.errors import FloodmarkError
+from node.formats.owned_folder import OwnedFolder
 from tests.lab.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
 from tests.lab.bench.groups import GroupMaker
 from tests.lab.bench.synthetic import Made, Maker, Size
@@ -66,7 +66,7 @@ def run_check_bench(
     injected = () if group else tuple(INJECTIONS)
     sizes = [Size(ops=count, hot=share, anomalies=injected) for count in ops for share in hot]
     maker = GroupMaker if group else Maker
-    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as name:
+    with OwnedFolder() as name:
         return [_of_one_size(judge, Path(name), size, maker, lines=lines) for size in sizes]
 
 

@@ -160,6 +160,7 @@ def test_every_kind_of_message_comes_back(kind: type[AnyMessage]) -> None:
         fields = wire_format.peek(frames)
         assert fields["kind"] == kind.__struct_config__.tag
         assert fields["corr"] == message.corr
+        assert wire_format.fields_of(message, body) == fields, "what a simulated link sees"
 
     check()
 
