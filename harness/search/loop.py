@@ -155,7 +155,7 @@ class Search:
         """Note in the journal how the search ended, and remove the runs that were cut off."""
         for bucket, finding in self.kept.items():
             self.kept[bucket] = findings.latest(self._store, finding)
-        self._sweep()
+        findings.sweep(self._store, self.run_name, self.total.unknown_runs)
         self._add(Ended(state=state), 0.0)
 
     def _resume(self) -> None:
@@ -179,11 +179,7 @@ class Search:
             self._next = max(self._next, first + number)
         heapq.heapify(self._left)
         if self._journal.rows:
-            self._sweep()
-
-    def _sweep(self) -> None:
-        """Remove the runs that were cut off, while no job runs."""
-        findings.sweep(self._store, self.run_name, self.total.unknown_runs)
+            findings.sweep(self._store, self.run_name, self.total.unknown_runs)
 
     # -- which job is next
 

@@ -162,8 +162,7 @@ def simulated_pool(jobs: int, store: Path) -> JobProcesses:
 
 
 def storm_pool(jobs: int, store: Path, links: str = "") -> JobProcesses:
-    """Return a pool for real processes; 0 `jobs` means one for two cores. Raises UsageError for
-    several jobs on kernel links."""
+    """Return a pool for storms; 0 `jobs` is one for two cores. Raises UsageError on some links."""
     if links == KERNEL_LINKS:
         if jobs > 1:
             raise UsageError("--links kernel has room for one cluster: use --jobs 1")

@@ -60,11 +60,8 @@ class ProcessCluster(ClusterUnderTest, Generic[Processes]):
 
     @property
     def problems(self) -> list[Problem]:
-        return [
-            *self._problems_of_links(),
-            *(() if self._disks is None else self._disks.problems),
-            *self.processes.problems,
-        ]
+        disks = () if self._disks is None else self._disks.problems
+        return [*self._problems_of_links(), *disks, *self.processes.problems]
 
     @property
     def output_folder(self) -> Path:

@@ -84,12 +84,13 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             self._healing: Iterator[None] | None = None
             self._unsynced = UnsyncedFiles(adapter.unsynced_files)
             self._partitions = schedule.cluster.partition_names()
+            groups = [GROUP_PREFIX + name for name in self._partitions if adapter.group_members]
             changes = (*adapter.changes, "operate")
             self._probe = Probe(
                 adapter,
                 self.nodes,
                 lambda: self._changes.members,
-                *(self._probed_partitions(), self._running, self._output / "probe.txt"),
+                *((*self._partitions, *groups), self._running, self._output / "probe.txt"),
                 asks_members=any(fault.what in changes for fault in schedule.faults),
             )
             self._answers: AppendOnlyFile | None = None
@@ -97,11 +98,6 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
             if self._watched:
                 self._answers = self._held.enter_context(closing(folder.append_only(PROBES)))
             self._dumped: list[NodeDump] | None = None
-
-    def _probed_partitions(self) -> tuple[str, ...]:
-        """Return the partitions whose leaders the probe tells, and the groups that consume them."""
-        groups = (GROUP_PREFIX + name for name in self._partitions)
-        return (*self._partitions, *(groups if self._adapter.group_members else ()))
 
     # -- what it is
 

@@ -39,9 +39,8 @@ class NodeDump(msgspec.Struct, frozen=True):
 
 
 class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The order to the reading process: which logs to read, and the `folder` to write to. Of nodes
-    that are no `members` none is read. `output`
-    is the file for its stdout and stderr."""
+    """The order to the reading process: which logs of `members` to read, and the `folder` to write
+    to. `output` is the file for its stdout and stderr."""
 
     choice: AdapterChoice
     nodes: tuple[Node, ...]

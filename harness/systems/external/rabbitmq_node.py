@@ -1,6 +1,7 @@
 """A node of RabbitMQ, for the adapters of its streams and of its quorum queues."""
 
 import subprocess
+import sys
 from collections.abc import Sequence
 
 from harness.systems.adapter import PATH, Adapter, Node, Setting, http_json
@@ -45,6 +46,15 @@ queue(Q) ->
     io_lib:format("\\"~s\\":[\\"~s\\"]", [Name, Names]).
 """
 )
+# A node that joins calls those that it knows, and a start during such a call may never end.
+AFTER = """
+import os, socket, sys, time
+until = time.monotonic() + 120
+for host, port in (address.split(":") for address in sys.argv[1].split()):
+    while socket.socket().connect_ex((host, int(port))) and time.monotonic() < until:
+        time.sleep(0.1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 PARTITIONS = ("ignore", "pause_minority", "autoheal")
 # Paths are relative to a node's folder.
 _VARIABLES = """HOME=. RABBITMQ_MNESIA_BASE=. RABBITMQ_LOG_BASE=. RABBITMQ_LOGS=- RABBITMQ_LOG=error
@@ -62,7 +72,7 @@ class RabbitMQNode(Adapter):
     )
     plugins, discovery = "[].", DISCOVERY
     probed = ("probe",)
-    failover_ms, restart_ms, start_s = 10_000, 16_000, 120.0
+    failover_ms, restart_ms, start_s = 10_000, 16_000, 180.0
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         if not (me.folder / "plugins").exists():
@@ -83,7 +93,10 @@ class RabbitMQNode(Adapter):
             cluster_partition_handling {self.setting["partitions"]} {self.listeners(me)}"""
         ports = [f"{node.name}={node.dialed['peer']}" for node in nodes]
         own = [f"RABBITMQ_NODENAME={me.name}@{me.host}", erlang, *ports]
-        return ["env", *_VARIABLES.split(), *own, f"{self.home}/bin/rabbitmq-server"]
+        before = [node.listen("client") for node in nodes[: nodes.index(me)]]
+        is_new = not (me.folder / f"{me.name}@{me.host}").exists()
+        wait = [sys.executable, "-ISc", AFTER, " ".join(before * is_new)]
+        return [*wait, "env", *_VARIABLES.split(), *own, f"{self.home}/bin/rabbitmq-server"]
 
     def listeners(self, me: Node) -> str:
         """Return arguments of Erlang that say where a node listens for clients and probes."""
