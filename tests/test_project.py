@@ -404,7 +404,7 @@ BUDGETS = {
     "documents": 4_461,
     "node": 12_089,
     "nemesis": 9_744,
-    "checker": 18_444,
+    "checker": 18_443,
     "reports": 6_040,
     "harness": 35_680,
     "tests": 48_920,

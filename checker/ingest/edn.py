@@ -50,9 +50,9 @@ _BEGINS: Final = ("{", "#")
 
 _NUMBER: Final = re.compile(rb"([0-9]++)")
 _FIRST_PLACE: Final = 10**17
-_NUMBER_AS_KEY: Final = b'%b":'
+_NUMBER_AS_KEY: Final = b'"%b":'
 _TOO_LONG: Final = b"0" * 19
-_ZERO_FIRST: Final = re.compile(rb"[{,\s+-]0[0-9]")
+_ZERO_FIRST: Final = re.compile(rb"[{,\s+]0[0-9]")
 _TO_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _TO_SPACES: Final = bytes(c if c in b"0123456789" else 32 for c in range(256))
 _json: Final = JsonReader(Any, keys_once=True)
@@ -161,15 +161,17 @@ def _templates(text: bytes, lines: Sequence[bytes]) -> list[bytes | None]:
     """Return for each of the lines of `text` its JSON with a place for each of its numbers, which
     stay in their order; None for a line that is not plain."""
     shapes = zeros = text.translate(_TO_ZEROS)
+    for several in (b"0" * 8, b"0" * 4):
+        shapes = shapes.replace(several, b"0")
     while b"00" in shapes:
         shapes = shapes.replace(b"00", b"0")
     found = [_template(shape) for shape in shapes.split(b"\n")]
-    # As a key 01 is 1, and as a text it would not be.
-    keyed = any(template and _NUMBER_AS_KEY in template for template in found)
+    keyed = {template for template in {*found} if template and _NUMBER_AS_KEY in template}
     if keyed or _TOO_LONG in zeros:
-        for row, (line, template) in enumerate(zip(lines, found, strict=True)):
-            keyed = template is not None and _NUMBER_AS_KEY in template
-            if (keyed and _ZERO_FIRST.search(line)) or _TOO_LONG in line.translate(_TO_ZEROS):
+        for row, line in enumerate(lines):
+            # As a key 01 is 1, and as a text it would not be.
+            zero_first = found[row] in keyed and _ZERO_FIRST.search(line)
+            if zero_first or _TOO_LONG in line.translate(_TO_ZEROS):
                 found[row] = None
     return found
 
@@ -199,7 +201,8 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, value))
     if type(value) is not dict:
         return value is None or type(value) in (str, int, bool)
-    return all(type(key) in (str, int) and _is_plain(each) for key, each in value.items())
+    keys = (type(key) is str or (type(key) is int and key >= 0) for key in value)
+    return all(keys) and all(map(_is_plain, value.values()))
 
 
 def _without_opening(text: str) -> str:

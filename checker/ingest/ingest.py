@@ -18,8 +18,8 @@ from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.check_seal import check_run, check_source
 from checker.ingest.fault_windows import InjectedFault
-from checker.ingest.history import read_history
 from checker.ingest.lines import Files, Problems
+from checker.ingest.read_jepsen import read_history
 from checker.ingest.read_log import read_log
 from checker.ingest.read_run_files import read_meta, read_run_files
 from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources

@@ -9,6 +9,7 @@ which does one operation at a time. All other lines (the nemesis) are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
@@ -82,6 +83,10 @@ class PlainForm(msgspec.Struct, gc=False):
     rebalance_log: Any = msgspec.field(default=None, name="rebalance-log")
 
 
+_EXTRAS: Final = attrgetter("error", "rebalance_log", "isolation", "level")
+_NO_EXTRAS: Final = (None, None, msgspec.UNSET, msgspec.UNSET)
+
+
 class Translator:
     """A translator of one Jepsen history, which takes its operations in order and remembers which
     of them have not completed. If the history is `partial`, `ops` operations are invoked in front
@@ -114,7 +119,8 @@ class Translator:
                 return None
             form, client, partitions, seeks = found
         kind, process, f = form.type, form.process, form.f
-        more = _more(form)
+        # Most operations have none of these.
+        more = None if _EXTRAS(form) == _NO_EXTRAS else _more(form)
         sends: list[Send] = []
         reads: list[Read] = []
         for step in form.value or ():
@@ -143,8 +149,9 @@ class Translator:
             reads=tuple(reads),
             partitions=partitions,
             final=turn[1],
-            **more,
         )
+        if more:
+            op = replace(op, **more)
         return self._completed(op, seeks) if turn[1] or f in ("assign", "subscribe") else op
 
     def lose(self) -> None:
@@ -326,13 +333,13 @@ def _runs(records: Iterable[_Record]) -> tuple[RecordRun, ...]:
     found: list[RecordRun] = []
     offset = value = count = 0
     for record in records:
-        after = (offset + count, value + count)
-        if 0 < count < _MOST_RUN and value >= 0 and (record.offset, record.value) == after:
+        at, read = record.offset, record.value
+        if at == offset + count and read == value + count and 0 < count < _MOST_RUN and value >= 0:
             count += 1
             continue
         if count:
             found.append(RecordRun(offset, value, count))
-        offset, value, count = record.offset, record.value, 1
+        offset, value, count = at, read, 1
     if count:
         found.append(RecordRun(offset, value, count))
     return tuple(found)

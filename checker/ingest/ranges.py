@@ -5,7 +5,7 @@ Operations that only begin or only end in a range are joined afterwards. That th
 range go on as those of earlier ranges allow is known from the first and last lines of each.
 
 Nothing is reported here. If anything must be, or if the operations lack an order that tables can
-hold, one worker reads the whole history instead (`checker.ingest.history`).
+hold, one worker reads the whole history instead (`checker.ingest.read_jepsen`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ import msgspec
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import joined, tables
 from checker.ingest.check_seal import check_source
-from checker.ingest.history import collector_paused, reader_of
 from checker.ingest.join import MetNumbers, OperationJoin
 from checker.ingest.lines import Problems, Range
 from checker.ingest.read_history import Reader, all_columns, group_table
-from checker.ingest.read_jepsen import JepsenReader
+from checker.ingest.read_jepsen import JepsenReader, collector_paused, reader_of
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Ingested, Source
 from checker.ingest.tables import Columns

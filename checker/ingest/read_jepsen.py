@@ -1,20 +1,47 @@
-"""Reading of a history of Jepsen's Kafka workload line by line, as operations of ours."""
+"""Reading of a history, ours or of Jepsen's Kafka workload, as facts and tables."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from checker.ingest.edn import EdnError, forms_of_json, read_forms
 from checker.ingest.jepsen import NotAnOperation, PlainForm, Translator, UnknownKind
 from checker.ingest.lines import Block, readable_lines
-from checker.ingest.read_history import Reader, Strange
+from checker.ingest.read_history import Reader, Strange, finish
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import Op
 from node.formats.json_input import JsonReader, Unreadable
 
 _plain: Final = JsonReader(PlainForm, keys_once=True)
+
+
+def read_history(source: Source, into: Ingested) -> None:
+    """Read the history `source`; add its tables and facts to `into`."""
+    with collector_paused():
+        reader = reader_of(source, into)
+        reader.read()
+        finish(reader)
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Let the garbage collector rest: what is decoded has no cycles, and looking for them in it
+    takes longer than to decode it."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
+
+
+def reader_of(source: Source, into: Ingested) -> Reader:
+    """Return the reader of the form that a history has."""
+    return (Reader if source.form == "own" else JepsenReader)(source, into)
 
 
 class JepsenReader(Reader):

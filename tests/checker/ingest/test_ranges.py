@@ -22,9 +22,9 @@ from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import ranges, read_history
-from checker.ingest.history import read_history as read_whole
 from checker.ingest.lines import Problems, Range, read_blocks
 from checker.ingest.ranges import LargeHistory, into_tables
+from checker.ingest.read_jepsen import read_history as read_whole
 from checker.ingest.read_run_files import read_meta
 from checker.ingest.read_tables import HISTORY_TABLES, files_of, open_table
 from checker.ingest.source import Ingested, Source

@@ -15,7 +15,7 @@ from checker.evidence.facts import HistoryParts, Polls, Resets, Sends
 from checker.evidence.group import groups_of
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import edn as edn_forms
-from checker.ingest import history, read_history
+from checker.ingest import read_history, read_jepsen
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Ingested, Source
 from harness.formats.history import OpKind
@@ -130,7 +130,7 @@ def both(file: Path, form: str, patch: pytest.MonkeyPatch, part: int) -> tuple[A
             else:
                 change.setattr(read_history, "JOINED_AT_A_TIME", part)
             into = Ingested(RunMeta(source=form))
-            history.read_history(Source(0, file.parent, "history", file, form=form), into)
+            read_jepsen.read_history(Source(0, file.parent, "history", file, form=form), into)
             found.append((rows_by_table(into), facts(into), into.problems.sentences()))
     return found[0], found[1]
 
