@@ -74,7 +74,7 @@ def test_each_job_has_its_own_end(tmp_path: Path) -> None:
     assert (found["refuse"].sentence, found["refuse"].error) == ("the disk is full", "StorageError")
     assert (found["die"].row, found["die"].seconds < PATIENCE_S) == (None, True)
     assert found["die"].sentence.startswith("its process ended with -9 after ")
-    assert set(temporary.iterdir()) == before, "what it made goes with it"
+    assert set(temporary.iterdir()) <= before, "what it made goes with it"
 
 
 def test_a_process_does_as_many_jobs_as_it_may(tmp_path: Path) -> None:
