@@ -49,7 +49,6 @@ HOT: Final = (
     "harness/sim/event_queue.py",
     "harness/sim/group_invariant.py",
     "harness/sim/invariant_checker.py",
-    "harness/sim/majority_invariant.py",
     "harness/sim/network.py",
     "harness/sim/node.py",
     "harness/sim/producer_invariant.py",

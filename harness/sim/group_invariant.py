@@ -1,20 +1,65 @@
 """Invariants of the coordinator of groups, checked at every step: its live state is what its log
-makes, and a partition has one owner."""
+makes, and a partition has one owner. Rules about its decisions and answers, from docs/delivery.md
+("A coordinator of our own")."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from checker.formats.verdict import Witness
 from harness.sim.invariant_checker import InvariantChecker
+from harness.sim.step import BrokerStep
 from node.core.broker import Broker
-from node.core.groups.state import MEMBER, CoordinatorState
+from node.core.groups.coordinator import Coordinator
+from node.core.groups.decide import JOINS, LEAVES
+from node.core.groups.state import MEMBER, CoordinatorState, MemberState
 from node.core.replica import Replica
 from node.formats import trace
+from node.formats.messages import GroupHeartbeat, GroupResponse
 from node.formats.trace import GROUPS_PARTITION, TraceEvent
 
 _CHANGES: Final = frozenset({trace.APPEND, trace.GROUP_STATE})
+
+
+class GroupRules:
+    """A memory of the answers that wait: their coordinator, and its log end at the decision."""
+
+    def __init__(self) -> None:
+        self._due: dict[tuple[str, str, int], tuple[Coordinator, int]] = {}
+
+    def request(self, s: BrokerStep, was: MemberState | None) -> str:
+        """Return what is wrong with the decision of a request, of a member that `was`. A member
+        gives up what it lacks, if it knows the target; and a partition that is given up is free."""
+        m, c = s.message, s.core.coordinator
+        if c is None or c.state is None or not c.serving:
+            return ""
+        place = s.node, s.source, m.corr
+        if place not in self._due or self._due[place][0] is not c:
+            self._due[place] = c, c.applied
+        now = c.state.values.get((MEMBER, m.group, m.member))
+        if not isinstance(m, GroupHeartbeat) or m.epoch in (JOINS, LEAVES) or not (was and now):
+            return ""
+        gone, knows = {*was.owned} - {*now.owned}, m.group_epoch == c.state.group(m.group).epoch
+        if gone and (not knows or gone & {*m.owned}):
+            return f"took {sorted(gone)} from {m.member}, which did not give it up"
+        fenced = now != was and m.epoch not in (was.epoch, was.previous)
+        return f"heard {m.member} in epoch {m.epoch}, which is in {was.epoch}" if fenced else ""
+
+    def answer(self, s: BrokerStep, to: str, m: GroupResponse) -> str:
+        """Return that an answer states what is not committed, "" if all of it is."""
+        r = s.core.replicas.get(m.partition)
+        which, end = self._due.pop((s.node, to, m.corr), (None, 0))
+        if r is None or m.error or which is not s.core.coordinator or end <= r.hw:
+            return ""
+        return f"answered {to} from the log below {end}, of which {r.hw} is committed"
+
+
+def member_of(core: Broker, m: Any) -> MemberState | None:
+    """Return the state of the member that a request is about, None if there is none."""
+    state = None if core.coordinator is None else core.coordinator.state
+    found = None if state is None else state.values.get((MEMBER, m.group, m.member))
+    return found if isinstance(found, MemberState) else None
 
 
 class GroupInvariant:
@@ -43,19 +88,11 @@ class GroupInvariant:
         _, made, end = known
         made.replay(r.log, end, r.leo)
         self._made[node] = (live, made, r.leo)
-        differing = sorted(
-            key
-            for key in {*made.values, *live.values}
-            if made.values.get(key) != live.values.get(key)
-        )
+        keys = sorted({*made.values, *live.values}) if made.values != live.values else []
+        differing = [key for key in keys if made.values.get(key) != live.values.get(key)]
         if differing:
-            what = " ".join(differing[0])
-            self._violated(
-                "groups-as-in-log",
-                node,
-                r,
-                f"{node} has another state of groups than its log makes, at first in {what}",
-            )
+            what = f"than its log makes, at first in {' '.join(differing[0])}"
+            self._violated("groups-as-in-log", node, r, f"{node} has another state {what}")
         elif self._checker.committed_stays and (twice := _owned_twice(made)):
             self._violated("one-owner", node, r, f"{' and '.join(twice)} both own a partition")
 

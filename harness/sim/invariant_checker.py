@@ -33,12 +33,12 @@ from node.formats import trace
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 _ALL: int = -1
-PROPERTY_OF: Final = {
+STEP_INVARIANTS: Final = ("sends-as-specified", "takes-as-specified", "state-as-specified")
+"""Invariants of single steps: each broker follows its protocol, whatever that loses."""
+_SEEN: Final = {
     "acknowledged-lost": LOST_WRITES,
-    "acknowledged-early": LOST_WRITES,
     "leader-completeness": AGREEMENT,
     "log-matching": AGREEMENT,
-    "candidate-completeness": AGREEMENT,
     "consistent-read": OFFSETS,
     "read-below-hw": READS,
     "deletes-committed": LOG,
@@ -46,56 +46,31 @@ PROPERTY_OF: Final = {
     "one-leader-per-epoch": LOG,
     "one-vote-per-term": LOG,
     "clean-election": LOG,
-    "valid-isr-and-elr": LOG,
-    "quorum-superset": LOG,
     "process-lives": LIVENESS,
     "cluster-starts": LIVENESS,
+    "groups-as-in-log": OWNERSHIP,
+    "one-owner": OWNERSHIP,
+}
+INTERNAL_INVARIANTS: Final = {
+    "acknowledged-early": LOST_WRITES,
+    "candidate-completeness": AGREEMENT,
+    "valid-isr-and-elr": LOG,
+    "quorum-superset": LOG,
     "committed-on-majority": AGREEMENT,
     "commits-own-term-first": AGREEMENT,
     "producers-as-in-log": OFFSETS,
-    "producers-in-order": OFFSETS,
     "equal-logs": AGREEMENT,
-    "moves-keep-copies": LOG,
-    "longest-leads": AGREEMENT,
     "high-watermark-committed": AGREEMENT,
     "counted-is-there": AGREEMENT,
     "traced-is-synced": AGREEMENT,
     "log-as-on-disk": AGREEMENT,
     "votes-with-all": AGREEMENT,
-    "votes-for-complete-log": AGREEMENT,
-    "groups-as-in-log": OWNERSHIP,
-    "one-owner": OWNERSHIP,
-    "sends-as-specified": AGREEMENT,
-    "takes-as-specified": AGREEMENT,
-    "state-as-specified": AGREEMENT,
+    **dict.fromkeys(STEP_INVARIANTS, AGREEMENT),
 }
-"""The property of the catalogue that each invariant belongs to."""
-
-INTERNAL_INVARIANTS: Final = frozenset(
-    {
-        "acknowledged-early",
-        "candidate-completeness",
-        "committed-on-majority",
-        "commits-own-term-first",
-        "counted-is-there",
-        "equal-logs",
-        "high-watermark-committed",
-        "log-as-on-disk",
-        "longest-leads",
-        "moves-keep-copies",
-        "producers-as-in-log",
-        "producers-in-order",
-        "quorum-superset",
-        "sends-as-specified",
-        "state-as-specified",
-        "takes-as-specified",
-        "traced-is-synced",
-        "valid-isr-and-elr",
-        "votes-for-complete-log",
-        "votes-with-all",
-    }
-)
 """Invariants inside the cluster: once broken, data *can* be lost, but no client sees it yet."""
+
+PROPERTY_OF: Final = _SEEN | INTERNAL_INVARIANTS
+"""The property of the catalogue that each invariant belongs to."""
 
 
 class Violation(NamedTuple):
@@ -185,7 +160,6 @@ class InvariantChecker:
         self.durable_acks = promise.durable_acks and promise.acks == _ALL
         self._broker = broker
         self._by_controller = protocol.leader_by is LeaderBy.CONTROLLER
-        self._keeps_eligible = protocol.elr
         self._now = now
         self._found = found
         self._partitions: dict[str, _WatchedPartition] = {}
@@ -198,8 +172,7 @@ class InvariantChecker:
             trace.TRUNCATED: self._on_truncated,
             trace.DELETED: self._on_deleted,
             trace.PARTITION: self._on_partition,
-            trace.ISR: self._on_isr,
-            trace.PROPOSED: self._on_isr,
+            **dict.fromkeys((trace.ISR, trace.PROPOSED), self._superset),
             trace.ACK: self._on_ack,
             trace.VOTE: self._on_vote,
         }
@@ -262,6 +235,10 @@ class InvariantChecker:
         log up to there; 0 and "" if there is none, or if committed records may be lost."""
         p = self._of(partition)
         return (p.hw, p.prefix[p.hw]) if p.hw else (0, "")
+
+    def end_of(self, partition: str, node: str) -> tuple[int, str]:
+        """Return the log end of a replica, and the prefix hash there ("": not known), as traced."""
+        return self._of(partition).ends.get(node, (0, ""))
 
     def differs(self, partition: str, end: int, chain: str) -> bool:
         """Return whether another prefix than the one that ends there is committed."""
@@ -360,43 +337,25 @@ class InvariantChecker:
         if name not in state["isr"] and name not in state["elr"]:
             return
         broker = self._broker(name)
-        if broker is None:
-            self._absent_candidate(partition, p, name, state)
-            return
-        if broker.ctx.broker_epoch != self._registered.get(name):
-            return
-        r = broker.replicas.get(partition)
-        if r is None or r.log.damage is not None:
-            return  # one that knows its log to be damaged declines to lead
-        if r.log.hash_at(p.hw) != (p.hw, p.prefix[p.hw]):
-            witness = Witness(what="log end", node=name, offset=r.leo, epoch=r.log.last_epoch)
-            self._incomplete(partition, name, state, _lacks(r.leo, p.hw), witness)
-
-    def _absent_candidate(
-        self, partition: str, p: _WatchedPartition, name: str, state: TraceEvent
-    ) -> None:
-        """Note that a stopped broker has what it last had at most, and may lead again."""
-        leo, chain = p.ends.get(name, (0, ""))
-        if leo > p.hw or (leo == p.hw and chain in ("", p.prefix[p.hw])):
-            return
-        self._incomplete(
-            partition,
-            name,
-            state,
-            _lacks(leo, p.hw),
-            Witness(what="log end", node=name, offset=leo),
-        )
-
-    def _incomplete(
-        self, partition: str, name: str, state: TraceEvent, lacks: str, witness: Witness
-    ) -> None:
-        """Record that a replica that may be elected lacks what is committed."""
+        if broker is None:  # It has what it last had at most, and may lead again.
+            leo, chain = p.ends.get(name, (0, ""))
+            if leo > p.hw or (leo == p.hw and chain in ("", p.prefix[p.hw])):
+                return
+        else:
+            r = broker.replicas.get(partition)
+            if broker.ctx.broker_epoch != self._registered.get(name):
+                return
+            if r is None or r.log.damage is not None:
+                return  # one that knows its log to be damaged declines to lead
+            if r.log.hash_at(p.hw) == (p.hw, p.prefix[p.hw]):
+                return
+            leo = r.leo
         self.violated(
             "candidate-completeness",
             partition,
             f"{name} may be elected leader of {partition} (ISR {_names(state['isr'])}, ELR "
-            f"{_names(state['elr'])}), but {lacks}",
-            [witness],
+            f"{_names(state['elr'])}), but {_lacks(leo, p.hw)}",
+            [Witness(what="log end", node=name, offset=leo)],
         )
 
     # -- who leads
@@ -425,7 +384,7 @@ class InvariantChecker:
             log = self._log(node, partition)
             if log is not None:
                 self._complete(partition, p, node, log)
-                self._superset(partition, p)
+                self._superset(node, event)
 
     def _complete(self, partition: str, p: _WatchedPartition, node: str, log: Log) -> None:
         """Check that a leader of the newest epoch has all acknowledged and committed records."""
@@ -496,45 +455,7 @@ class InvariantChecker:
             )
         if self.committed_stays:
             self._candidates(partition, p)
-        self._superset(partition, p)
-        if before is not None and self.clean_elections:
-            self._keeps_copies(before, event)
-
-    def _keeps_copies(self, before: TraceEvent, event: TraceEvent) -> None:
-        """Check that a move ends with as many copies as commit a record, where eligible leader
-        replicas are kept; and that of the replicas which may have lost data the longest leads."""
-        partition, elected = event["partition"], event["leader"]
-        least = min(event["min_isr"], len(event["replicas"]))
-        gone = set(before["replicas"]) - set(event["replicas"])
-        ends = gone and gone <= set(before["removing"])
-        if self._keeps_eligible and ends and len({*event["isr"], *event["elr"]}) < least:
-            self.violated(
-                "moves-keep-copies",
-                partition,
-                f"a move of {partition} ended with ISR {_names(event['isr'])}, and {least} are to "
-                f"have what is committed",
-                [_witness("partition", event)],
-            )
-        if not elected or before["leader"] or before["isr"] or before["elr"]:
-            return
-        known = {name: self._end(name, partition) for name in before["last_known_elr"]}
-        end = known.get(elected)
-        if end is not None and any(other is not None and other > end for other in known.values()):
-            self.violated(
-                "longest-leads",
-                partition,
-                f"{elected} was elected leader of {partition}, and another log is longer",
-                [_witness("partition", event)],
-            )
-
-    def _end(self, name: str, partition: str) -> tuple[int, int] | None:
-        """Return epoch and end of the log of a running, registered replica; None for others."""
-        broker = self._broker(name)
-        r = None if broker is None else broker.replicas.get(partition)
-        if broker is None or r is None or r.log.damage is not None:
-            return None
-        registered = broker.ctx.broker_epoch == self._registered.get(name)
-        return (r.log.last_epoch, r.leo) if registered else None
+        self._superset(node, event)
 
     def _clean_election(self, before: TraceEvent, event: TraceEvent) -> None:
         """Check that the elected replica is in the ISR or ELR, or in the last known ELR if both are
@@ -561,12 +482,10 @@ class InvariantChecker:
                 [_witness("partition", event)],
             )
 
-    def _on_isr(self, node: str, event: TraceEvent) -> None:
-        self._superset(event["partition"], self._of(event["partition"]))
-
-    def _superset(self, partition: str, p: _WatchedPartition) -> None:
+    def _superset(self, node: str, event: TraceEvent) -> None:
         """Check that the leader commits with every replica that the controller may elect."""
-        state = p.state
+        partition = event["partition"]
+        state = self._of(partition).state
         if state is None or not self._by_controller:
             return
         broker = self._broker(state["leader"])

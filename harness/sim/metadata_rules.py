@@ -6,7 +6,7 @@ The records before and after a step are compared, whatever function made them.""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.sim.step import BrokerStep
 from node.core.controller import Controller
@@ -20,9 +20,16 @@ class _Decisions(NamedTuple):
 
     controller: Controller
     end: int
-    since_us: int
     brokers: dict[str, BrokerRecord]
     partitions: dict[str, PartitionRecord]
+
+
+class _Heard(NamedTuple):
+    """The time of the last heartbeat of a broker that counts, and the log end that the next one
+    must have applied to count."""
+
+    at_us: int
+    must_apply: int
 
 
 class MetadataRules:
@@ -30,7 +37,9 @@ class MetadataRules:
 
     def __init__(self) -> None:
         self._known: dict[str, _Decisions] = {}
-        self._heard: dict[tuple[str, str], int] = {}
+        self._heard: dict[str, dict[str, _Heard]] = {}
+        self._committed: dict[str, int] = {}
+        self._ends: dict[tuple[str, str, int], dict[str, tuple[int, int, int]]] = {}
         self._held: dict[str, tuple[str, ...]] = {}
 
     def check(self, s: BrokerStep) -> Iterator[str]:
@@ -44,36 +53,72 @@ class MetadataRules:
             self._known.pop(s.node, None)
             return
         m, now_us, image = s.message, s.core.ctx.now_us, active.image
-        if isinstance(m, Heartbeat | RegisterBroker):
-            self._heard[s.node, m.broker] = now_us
         known = self._known.get(s.node)
+        if known is None or known.controller is not active:
+            new = _Heard(now_us, active.metadata.leo)
+            self._heard[s.node] = dict.fromkeys(image.brokers, new)
+        elif isinstance(m, Heartbeat | RegisterBroker):
+            self._hears(s, active, known.brokers.get(m.broker))
+        self._committed[s.node] = active.metadata.hw
         if known is not None and known.controller is active:
             if known.end != active.metadata.leo:
                 yield from _decided(s, known, image)
-            elif isinstance(m, AlterPartition) and _accepts(s, known, m):
-                yield f"did not accept ISR {m.isr} of {m.broker} for {m.partition}"
+            elif isinstance(m, AlterPartition):
+                state = image.partitions.get(m.partition)
+                if state is not None and _may(s, state, m, image):
+                    yield f"did not accept ISR {m.isr} of {m.broker} for {m.partition}"
             if isinstance(m, ReplicaLogInfo):
                 yield from _counted(s, active, m)
+                yield from self._recovers(s, known.partitions.get(m.partition), m, image)
+            record = image.brokers.get(getattr(m, "broker", ""))
+            if record and _beats(m, record) and m.want_shutdown and not record.stopping:
+                yield f"does not take {m.broker} for stopping, whose process said so"
             if m is None:
                 yield from self._silent(s, known, image)
             if known.end == active.metadata.leo:
                 return
-        since_us = now_us if known is None or known.controller is not active else known.since_us
         self._known[s.node] = _Decisions(
-            active, active.metadata.leo, since_us, dict(image.brokers), dict(image.partitions)
+            active, active.metadata.leo, dict(image.brokers), dict(image.partitions)
         )
 
-    def _silent(self, s: BrokerStep, known: _Decisions, image: Image) -> Iterator[str]:
-        """Check that a broker which is silent for a session is fenced ("A silent broker")."""
-        now_us, session_us = s.core.ctx.now_us, s.core.ctx.config.timings.session_ms * 1000
-        if now_us - known.since_us <= 2 * session_us:
+    def _hears(self, s: BrokerStep, active: Controller, was: BrokerRecord | None) -> None:
+        """Note a heartbeat: it counts if its sender is the registered process and has applied what
+        was committed at the last one that counted ("A broker that receives no metadata")."""
+        m, heard, now_us = s.message, self._heard[s.node], s.core.ctx.now_us
+        record = active.image.brokers.get(m.broker)
+        if record is None:
             return
+        if was is None or was.broker_epoch != record.broker_epoch:
+            heard[m.broker] = _Heard(now_us, active.metadata.leo)
+        elif _beats(m, was):
+            must, came = heard[m.broker].must_apply, was.fenced and not record.fenced
+            if came or m.metadata_offset >= must:
+                heard[m.broker] = _Heard(now_us, max(must, self._committed[s.node]))
+
+    def _silent(self, s: BrokerStep, known: _Decisions, image: Image) -> Iterator[str]:
+        """Check that a broker is fenced when it was silent for a session, and not before ("A silent
+        broker")."""
+        now_us, session_us = s.core.ctx.now_us, s.core.ctx.config.timings.session_ms * 1000
         for name, record in image.brokers.items():
-            if record.fenced:
-                continue
-            heard_us = max(self._heard.get((s.node, name), 0), known.since_us)
-            if now_us - heard_us > session_us:
-                yield f"did not fence {name}, silent for {(now_us - heard_us) // 1000} ms"
+            ago_us = now_us - self._heard[s.node][name].at_us
+            if not record.fenced and ago_us > session_us:
+                yield f"did not fence {name}, silent for {ago_us // 1000} ms"
+            if record.fenced and not known.brokers[name].fenced and ago_us < session_us:
+                yield f"fenced {name}, silent for {ago_us // 1000} ms only"
+
+    def _recovers(
+        self, s: BrokerStep, b: PartitionRecord | None, m: ReplicaLogInfo, image: Image
+    ) -> Iterator[str]:
+        """Check that of the replicas which may have lost data the longest leads ("Balanced
+        recovery")."""
+        ends = self._ends.setdefault((s.node, m.partition, m.partition_epoch), {})
+        ends[s.source] = m.broker_epoch, m.last_epoch, m.end_offset
+        a = image.partitions.get(m.partition)
+        if b is None or a is None or a.leader == b.leader:
+            return
+        current = {n: end[1:] for n, end in ends.items() if end[0] == image.broker_epoch(n)}
+        if current.get(a.leader) != max(current.values(), default=None):
+            yield f"elected {a.leader} to lead {m.partition}, and the logs end at {current}"
 
     def _removed(self, s: BrokerStep) -> Iterator[str]:
         """Check that nothing stays of a replica that left this broker ("Reassignment")."""
@@ -92,6 +137,9 @@ def _follows(s: BrokerStep) -> Iterator[str]:
     epochs")."""
     core = s.core
     by_controller = core.protocol.leader_by is LeaderBy.CONTROLLER
+    for name in core.replicas:
+        if s.node not in core.ctx.image.partitions[name].replicas:
+            yield f"has a replica of {name}, which is placed on others"
     for name, record in core.ctx.image.partitions.items():
         r = core.replicas.get(name)
         if s.node not in record.replicas or (r is not None and r.log.damage is not None):
@@ -138,11 +186,18 @@ def _broker(s: BrokerStep, was: BrokerRecord | None, record: BrokerRecord) -> It
         ):
             yield f"registered {m.broker}, whose former process is not fenced"
     elif was.fenced and not record.fenced:
-        beats = isinstance(m, Heartbeat) and m.broker == record.broker
-        if not beats or m.broker_epoch != record.broker_epoch or m.want_shutdown:
+        if not _beats(m, record) or m.want_shutdown:
             yield f"unfenced {record.broker} without its heartbeat"
         elif m.metadata_offset <= record.broker_epoch:
             yield f"unfenced {record.broker}, which has not applied its registration"
+    elif record.stopping and not was.stopping and not (_beats(m, record) and m.want_shutdown):
+        yield f"takes {record.broker} for stopping, whose process did not say so"
+
+
+def _beats(m: Any, record: BrokerRecord | None) -> bool:
+    """Return whether a message is a heartbeat of the registered process of a broker."""
+    epoch = None if record is None else (record.broker, record.broker_epoch)
+    return isinstance(m, Heartbeat) and (m.broker, m.broker_epoch) == epoch
 
 
 def _placed(s: BrokerStep, state: PartitionRecord, image: Image) -> Iterator[str]:
@@ -153,6 +208,10 @@ def _placed(s: BrokerStep, state: PartitionRecord, image: Image) -> Iterator[str
         yield f"keeps ELR {state.elr} of {name} beside ISR {state.isr}, MinISR {least}"
     if state.leader and state.leader not in state.isr:
         yield f"lets {state.leader} lead {name} from outside ISR {state.isr}"
+    final = [member for member in state.isr if member in state.target]
+    enough = min(state.min_isr, len(state.target)) if rules.elr else 1
+    if state.target and {*state.adding} <= {*final} and len(final) >= enough:
+        yield f"does not complete the move of {name} to {state.target}, with ISR {state.isr}"
     if rules.detection is not Detection.HEARTBEATS:
         return
     last = not rules.elr and len(state.isr) == 1 and not state.leader
@@ -177,6 +236,10 @@ def _changed(s: BrokerStep, b: PartitionRecord, a: PartitionRecord, image: Image
     if a.leader_epoch < b.leader_epoch or (another and not rose) or (stays and rose):
         was = f"epoch {b.leader_epoch} of {b.leader}"
         yield f"changed {name} from {was} to epoch {a.leader_epoch} of {a.leader}"
+    ends, least = {*b.replicas} - {*a.replicas}, min(a.min_isr, len(a.replicas))
+    clean = rules.elr and not s.core.ctx.config.unclean_election
+    if clean and once and ends and ends <= {*b.removing} and len({*a.isr, *a.elr}) < least:
+        yield f"ended a move of {name} with ISR {a.isr}, and {least} are to have what is committed"
     if a.partition_epoch <= b.partition_epoch:
         yield f"changed {name}, and its partition epoch {b.partition_epoch} did not rise"
     proposed: set[str] = set()
@@ -186,24 +249,14 @@ def _changed(s: BrokerStep, b: PartitionRecord, a: PartitionRecord, image: Image
             yield f"accepted ISR {m.isr} of {m.broker} for {name}, against the rules"
     if entered := {*a.isr} - {*b.isr} - proposed - {a.leader}:
         yield f"let {sorted(entered)} enter the ISR of {name} without a proposal"
-    least = min(a.min_isr, len(a.replicas))
     if rules.elr and once and len(a.isr) < least and b.min_isr == a.min_isr:
         kept = {*a.isr, *a.elr, *a.last_known_elr}
         if left := {*b.isr, *b.elr} & {*a.replicas} - kept:
             yield f"dropped {sorted(left)} from ISR and ELR of {name}, which is below MinISR"
-    lost = _lost(s, m, image)
-    keeps = lost and name in lost[1] and lost[0] in {*a.isr, *a.elr}
-    uncleanly = lost and a.unclean and a.leader == lost[0]
-    if lost and keeps and not uncleanly and (rules.elr or a.isr != (lost[0],)):
-        yield f"keeps {lost[0]} in ISR {a.isr} or ELR {a.elr} of {name}, and it lost data"
-
-
-def _lost(s: BrokerStep, m: object, image: Image) -> tuple[str, list[str]] | None:
-    """Return a broker that says to have lost data, and the partitions ([]: all) of which."""
-    if isinstance(m, Heartbeat) and m.damaged:
-        current = image.broker_epoch(m.broker) == m.broker_epoch
-        return (m.broker, [*m.damaged]) if current else None
-    return None
+    if _beats(m, image.brokers.get(getattr(m, "broker", ""))) and name in m.damaged:
+        keeps = m.broker in {*a.isr, *a.elr} and (rules.elr or a.isr != (m.broker,))
+        if keeps and not (a.unclean and a.leader == m.broker):
+            yield f"keeps {m.broker} in ISR {a.isr} or ELR {a.elr} of {name}, and it lost data"
 
 
 def _may(s: BrokerStep, state: PartitionRecord, m: AlterPartition, image: Image) -> bool:
@@ -223,13 +276,6 @@ def _may(s: BrokerStep, state: PartitionRecord, m: AlterPartition, image: Image)
         ):
             return False
     return True
-
-
-def _accepts(s: BrokerStep, known: _Decisions, m: AlterPartition) -> bool:
-    """Return whether a proposal that changed nothing should have been accepted."""
-    state = known.partitions.get(m.partition)
-    assert s.core.controller is not None
-    return state is not None and _may(s, state, m, s.core.controller.image)
 
 
 def _counted(s: BrokerStep, active: Controller, m: ReplicaLogInfo) -> Iterator[str]:

@@ -31,28 +31,19 @@ _Batch = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class _Expected:
-    """The producers in the log of one `replica` object (a restart loads another), up to `end`.
-    `skipped`: a batch does not follow the last one of its producer."""
+    """The producers in the log of one `replica` object (a restart loads another), up to `end`."""
 
     replica: Replica
     end: int = 0
     last: dict[int, tuple[_Batch, ...]] = field(default_factory=dict)
-    skipped: bool = False
 
     def note(self, produced: Produced, base: int, end: int) -> None:
-        """Note that the log has one more batch, and whether it follows the producer's last one."""
+        """Note that the log has one more batch."""
         known = self.last.get(produced.producer, ())
-        follows = produced.sequence == 0
-        if known:
-            epoch, sequence, begin, upto = known[-1]
-            follows = follows and epoch < produced.epoch
-            if epoch == produced.epoch:
-                follows = produced.sequence == sequence + upto - begin
-            else:
-                known = ()
+        if known and known[-1][0] != produced.epoch:
+            known = ()
         batch = (produced.epoch, produced.sequence, base, end)
         self.last[produced.producer] = (*known, batch)[-WINDOW:]
-        self.skipped = self.skipped or not follows
 
 
 class ProducerInvariant:
@@ -79,10 +70,6 @@ class ProducerInvariant:
         if rebuilds or known is None or known.replica is not r:
             known = self._expected[node, partition] = _Expected(r)
         changed = _read(known, broker.ctx.storage, partition)
-        if known.skipped and r.log.start == 0 and self._checker.committed_stays:
-            what = f"{node} has a batch in {partition} that does not follow its producer's last one"
-            witness = Witness(what=TOO_MUCH, node=node, offset=r.leo, epoch=r.log.last_epoch)
-            self._checker.violated("producers-in-order", partition, what, [witness])
         for producer in known.last if rebuilds else changed:
             expected = known.last[producer]
             if r.producers.last(producer) != expected:
@@ -97,23 +84,16 @@ class ProducerInvariant:
         known = r.producers.last(producer)
         # Of what it has too much it may also lack older batches: only the last are kept.
         too_much = producer < 0 or any(batch not in expected for batch in known)
+        text = TOO_MUCH if too_much else TOO_LITTLE
         if producer < 0:
             what = f"{len(r.producers)} producers, of which some are not in it"
         else:
-            what = f"{_batches(known)} of producer {producer}, but it has "
-            what += _batches(expected)
+            what = f"{_batches(known)} of producer {producer}, but it has {_batches(expected)}"
         self._checker.violated(
             "producers-as-in-log",
             partition,
             f"{node} takes its log of {partition} to have {what}",
-            [
-                Witness(
-                    what=TOO_MUCH if too_much else TOO_LITTLE,
-                    node=node,
-                    offset=r.leo,
-                    epoch=r.log.last_epoch,
-                )
-            ],
+            [Witness(what=text, node=node, offset=r.leo, epoch=r.log.last_epoch)],
         )
 
 

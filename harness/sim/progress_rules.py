@@ -19,18 +19,24 @@ _ISR: Final = Commit.ISR
 
 
 class ProgressRules:
-    """A memory of the votes in the last term of each candidate, and of the high watermarks that are
-    not stored yet."""
+    """A memory of the votes in the last term of each candidate, of the high watermarks that are not
+    stored yet, of the proposals that were sent, and of the voters that a leader heard."""
 
     def __init__(self) -> None:
         self._votes: dict[tuple[str, str], tuple[Quorum, int, set[str]]] = {}
         self._lags: dict[tuple[str, str, int], int] = {}
         self._next_us: dict[str, int] = {}
         self._unsaved: dict[tuple[str, str], tuple[Replica, int, int]] = {}
+        self.proposed_us: dict[tuple[str, str], int] = {}
+        self._heard: dict[tuple[str, str, str], int] = {}
 
     def delivered(self, s: BrokerStep, r: Replica, b: Before) -> str:
         """Return what should have followed from a vote or a fetch, "" if nothing."""
-        return self._elected(s, r, b) if type(s.message) is VoteResponse else _enters(s, r)
+        if type(s.message) is VoteResponse:
+            return self._elected(s, r, b)
+        if s.quorum is not None:
+            self._heard[s.node, r.partition, s.source] = s.core.ctx.now_us
+        return _enters(s, r)
 
     def _elected(self, s: BrokerStep, r: Replica, b: Before) -> str:
         """Check that a candidate leads when a majority has voted for it, and not before."""
@@ -63,8 +69,29 @@ class ProgressRules:
                     yield f"did not answer a request for {r.partition} in time"
                 if name := self._unshrunk(core, r):
                     yield f"keeps {name} in the ISR of {r.partition}, which lags"
+                if what := self._unanswered(core, r) or self._alone(core, r):
+                    yield what
             if saves:
                 yield from self._saved(s, r, now_us)
+
+    def _unanswered(self, core: Broker, r: Replica) -> str:
+        """Return that a leader did not send a proposal again, "" if it did ("Maximal ISR")."""
+        ago_us = core.ctx.now_us - self.proposed_us.get((core.ctx.node, r.partition), 0)
+        what = f"did not repeat its proposal of {ago_us // 1000} ms ago"
+        return what if r.pending_alter and ago_us > 2 * core.ctx.retry_us else ""
+
+    def _alone(self, core: Broker, r: Replica) -> str:
+        """Return that a leader did not resign which no majority hears, "" if one does ("Check
+        quorum"). It looks every two retry times."""
+        ctx, quorum = core.ctx, core.quorums.get(r.partition)
+        since_us = ctx.now_us - ctx.config.timings.election_max_ms * 1500 - 2 * ctx.retry_us
+        if quorum is None or since_us <= r.led_since_us:
+            return ""
+        place = ctx.node, r.partition
+        heard = [v for v in quorum.voters if self._heard.get((*place, v), 0) >= since_us]
+        if len(quorum.voters) == 1 or 2 * len({*heard, ctx.node}) > len(quorum.voters):
+            return ""
+        return f"leads {r.partition}, and of {quorum.voters} only {heard} asked lately"
 
     def _unshrunk(self, core: Broker, r: Replica) -> str:
         """Return a laggard without which a leader should have asked for an ISR, again after a

@@ -33,11 +33,10 @@ from harness.sim.event_queue import EventQueue
 from harness.sim.group_invariant import GroupInvariant
 from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
-from harness.sim.majority_invariant import MajorityInvariant
 from harness.sim.network import AffectedMessage
 from harness.sim.node import SimNode
 from harness.sim.producer_invariant import ProducerInvariant
-from harness.sim.state_invariant import StateInvariant
+from harness.sim.state_invariant import MajorityInvariant, StateInvariant
 from harness.sim.step_invariant import StepInvariant
 from harness.systems.floodmark.system import SYSTEM
 from nemesis.formats.fault_log import FaultLine

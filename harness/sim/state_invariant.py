@@ -3,12 +3,17 @@
 What a leader counts for a follower is in that follower's log; what lies below a high watermark is
 committed; what a node traces and its messages may say is synced to its disk; a log in memory is the
 one that a restart would load; batches that have epoch and end in common end equal logs (the Log
-Matching Property of Raft); votes go to complete logs, and come from voters that lost nothing.
-Clients see such a violation only if more happens: a crash at the right time, another leader."""
+Matching Property of Raft); votes come from voters that lost nothing.
+Of a partition whose leader is elected by votes, a majority of the voters has all committed records,
+and a leader commits a record of its own term first. (The metadata partition always is one.)
+
+Clients see such a violation only if more happens: a crash at the right time, another leader. Voters
+that lack a committed record can elect a leader without it, and a record of an earlier term can be
+truncated by a leader of a term between (Raft, section 5.4.2 and figure 8)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from checker.formats.verdict import Witness
 from harness.sim.before import replica_of
@@ -25,6 +30,7 @@ from node.formats.trace import METADATA_PARTITION, TraceEvent
 _LEADS = frozenset({trace.APPEND, trace.HW, trace.ISR, trace.PROPOSED})
 _RELOADS = frozenset({trace.TRUNCATED, trace.DELETED, trace.ROLE})
 _STATE = frozenset({*_LEADS, *_RELOADS, trace.VOTE, trace.DAMAGED})
+_MAY_LACK = frozenset({trace.APPEND, trace.TRUNCATED, trace.ROLE})
 _Place = tuple[str, str]
 """A node and a partition."""
 
@@ -193,13 +199,6 @@ class StateInvariant:
         if r.leader_epoch == term and synced != (term, candidate):
             what = f"{node} did not sync its vote for {candidate} in term {term}"
             self._violated("traced-is-synced", node, r, what)
-        other = self._broker(candidate)
-        theirs = None if other is None else other.quorums.get(r.partition)
-        if theirs is None or theirs.r.role != "candidate" or theirs.r.leader_epoch != term:
-            return
-        if (theirs.r.log.last_epoch, theirs.r.leo) < (r.log.last_epoch, r.leo):
-            what = f"{node} voted for {candidate}, whose log of {r.partition} is less complete"
-            self._violated("votes-for-complete-log", candidate, theirs.r, what)
 
     def _losses(self, node: str, r: Replica, event: TraceEvent) -> None:
         """Note a loss: a new process has another log than the last one had, or a damaged one. After
@@ -239,3 +238,88 @@ class StateInvariant:
 def _has(log: Log, end: tuple[int, str]) -> bool:
     """Return whether a log has the prefix with this end and hash, or began later."""
     return end[0] < log.start or log.hash_at(end[0]) == end
+
+
+class MajorityInvariant:
+    """A check of each turn's trace events after `checker`, which says what is committed.
+    `broker(name)` returns a node's running core. A voter that is down counts as having what it last
+    had. One that knows that it lost data does not vote, and counts as having everything."""
+
+    def __init__(self, broker: Callable[[str], Broker | None], checker: InvariantChecker) -> None:
+        self._broker = broker
+        self._checker = checker
+
+    def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
+        """Check the invariants that the trace events of a node's turn may have broken."""
+        for event in events:
+            kind = event["event"]
+            if kind == trace.HW:
+                if event["role"] == "leader":
+                    self._on_commit(node, event)
+            elif kind in _MAY_LACK:
+                partition = event["partition"]
+                quorum = self._quorum(node, partition)
+                if quorum is not None and event["leo"] <= self._checker.committed(partition)[0]:
+                    self._on_majority(quorum, partition)
+
+    def _quorum(self, node: str, partition: str) -> Quorum | None:
+        broker = self._broker(node)
+        return None if broker is None else broker.quorums.get(partition)
+
+    def _on_commit(self, node: str, event: TraceEvent) -> None:
+        partition = event["partition"]
+        quorum = self._quorum(node, partition)
+        if quorum is None:
+            return
+        r = quorum.r
+        leads = r.role == "leader" and r.leader_epoch == event["leader_epoch"]
+        last = event["hw"] - 1
+        old = r.log.start <= last < r.log.leo and 0 <= r.log.epoch_at(last) < r.leader_epoch
+        if leads and old and not r.protocol.counts_old_terms:
+            self._checker.violated(
+                "commits-own-term-first",
+                partition,
+                f"{node} leads {partition} in term {r.leader_epoch}, and counted "
+                f"what is below {event['hw']} as committed before a record of that term",
+                [
+                    Witness(what="leader", node=node, offset=r.leso, epoch=r.leader_epoch),
+                    *self._would_win(quorum, partition, event["hw"]),
+                ],
+            )
+        self._on_majority(quorum, partition)
+
+    def _would_win(self, quorum: Quorum, partition: str, hw: int) -> Iterator[Witness]:
+        """Yield the voters whose logs end in a later term, without the committed records."""
+        log = quorum.r.log
+        epoch = log.epoch_at(hw - 1) if log.start < hw else log.last_epoch
+        for voter in quorum.voters:
+            other = self._quorum(voter, partition)
+            if other is None or not other.is_voter or other.r.log.last_epoch <= epoch:
+                continue
+            if other.r.log.hash_at(hw) != log.hash_at(hw):
+                yield Witness(what="log end", node=voter, epoch=other.r.log.last_epoch)
+
+    def _on_majority(self, quorum: Quorum, partition: str) -> None:
+        """Check that a majority of the voters have all committed records, or do not vote."""
+        hw, chain = self._checker.committed(partition)
+        lacking = [v for v in quorum.voters if hw and self._lacks(v, partition, hw, chain)]
+        if 2 * len(lacking) < len(quorum.voters):
+            return
+        self._checker.violated(
+            "committed-on-majority",
+            partition,
+            f"{hw} is committed in {partition}, but voters {' '.join(lacking)} of "
+            f"{' '.join(quorum.voters)} lack it",
+            [Witness(what="log end", node=voter) for voter in lacking],
+        )
+
+    def _lacks(self, voter: str, partition: str, hw: int, chain: str) -> bool:
+        broker = self._broker(voter)
+        if broker is None:
+            leo, last = self._checker.end_of(partition, voter)
+            return leo < hw or (leo == hw and last not in ("", chain))
+        quorum = broker.quorums.get(partition)
+        if quorum is None or not quorum.is_voter or quorum.r.log.damage is not None:
+            return False
+        log = quorum.r.log
+        return log.start <= hw and log.hash_at(hw) != (hw, chain)

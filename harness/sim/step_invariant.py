@@ -12,16 +12,25 @@ from typing import Final
 from checker.formats.verdict import Witness
 from harness.sim import adoption_rules, answer_rules
 from harness.sim.before import before, replica_of
+from harness.sim.group_invariant import GroupRules, member_of
 from harness.sim.invariant_checker import InvariantChecker
 from harness.sim.metadata_rules import MetadataRules
-from harness.sim.producer_rules import ProduceRules
 from harness.sim.progress_rules import ProgressRules
 from harness.sim.step import Before, BrokerStep
 from node.core.api import Deliver, Effects, Event, Tick
 from node.core.broker import Broker
 from node.core.replica import Replica
 from node.formats.errors import DamagedStore
-from node.formats.messages import FetchRequest, ProduceRequest, ProduceResponse, VoteResponse
+from node.formats.messages import (
+    AlterPartition,
+    AppendResponse,
+    FetchRequest,
+    GroupRequest,
+    GroupResponse,
+    ProduceRequest,
+    ProduceResponse,
+    VoteResponse,
+)
 from node.formats.trace import DAMAGED, METADATA_PARTITION
 
 _TELLS: Final = "sends-as-specified"
@@ -45,9 +54,10 @@ class StepInvariant:
 
     def __init__(self, checker: InvariantChecker) -> None:
         self._checker = checker
-        self._produce = ProduceRules()
+        self._produce = answer_rules.ProduceRules()
         self._metadata = MetadataRules()
         self._progress = ProgressRules()
+        self._groups = GroupRules()
 
     def watch(self, core: Broker) -> _Stepper:
         """Return the core as a turn takes it, with its steps checked."""
@@ -68,11 +78,14 @@ class StepInvariant:
         r = replica_of(core, getattr(message, "partition", ""))
         if r is not None and r.log.damage is None:
             then = before(core, r, event)
+        member = member_of(core, message) if isinstance(message, GroupRequest) else None
         effects = core.step(now_us, event)
         body = event.body or b""
         s = BrokerStep(core, node, message, event.source, body, event.more, r, then, effects)
         if then is not None and r is not None and _stays(core, r):
             self._delivered(s, r, then)
+        if isinstance(message, GroupRequest) and (what := self._groups.request(s, member)):
+            self._report(_TAKES, s, r, what)
         self._check(s)
         return effects
 
@@ -87,7 +100,7 @@ class StepInvariant:
             self._report(_STATE, s, r, what)
         if what := _stored(s, r):
             self._report(_STATE, s, r, what)
-        if kind is FetchRequest or kind is VoteResponse:
+        if kind is FetchRequest or kind is VoteResponse or kind is AppendResponse:
             if what := self._progress.delivered(s, r, b):
                 self._report(_STATE, s, r, what)
         elif kind is ProduceRequest:
@@ -105,6 +118,11 @@ class StepInvariant:
                 if named is not None:
                     for what in told(s, named, message, out.body or b""):
                         self._report(_TELLS, s, named, what)
+                if type(message) is AlterPartition:
+                    self._progress.proposed_us[s.node, message.partition] = core.ctx.now_us
+            elif type(message) is GroupResponse:
+                if what := self._groups.answer(s, out.to, message):
+                    self._report(_TELLS, s, s.r, what)
             elif type(message) is ProduceResponse:
                 for what in self._produce.answer(s, out.to, message):
                     self._report(_TELLS, s, s.r, what)
@@ -137,7 +155,9 @@ def _commits(r: Replica, b: Before) -> str:
         return f"leads with high watermark {r.hw}, and should be at {expected}"
     if r.acks and r.acks[0].end <= r.hw:
         return f"has {r.hw} as high watermark, and did not answer for {r.acks[0].end}"
-    return ""
+    waiting = (wait.request for wait in r.follower_waits.values())
+    held = [request for request in waiting if request.offset < r.leo]
+    return f"holds a fetch of {held[0].replica} at {held[0].offset}" if held else ""
 
 
 def _stored(s: BrokerStep, r: Replica) -> str:

@@ -16,12 +16,9 @@ import sys
 import time
 import tomllib
 from collections.abc import Sequence
-from importlib.abc import SourceLoader
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -33,16 +30,19 @@ FILE: Final = Path(__file__).with_name("small_bugs.toml")
 CLASSES: Final = ("safety", "liveness")
 
 
-class SmallBug(NamedTuple):
-    """One bug: `replaced` are pairs of texts, each first one once in `file`."""
+class SmallBug(msgspec.Struct, frozen=True):
+    """One bug: `old`, which is once in `file`, becomes `new`; so does `also_old`."""
 
     code: str
     name: str
     file: str
     protocol: str
-    kind: str
+    kind: Literal["safety", "liveness"] = msgspec.field(name="class")
     because: str
-    replaced: tuple[tuple[str, str], ...]
+    old: str
+    new: str
+    also_old: str = ""
+    also_new: str = ""
 
     @property
     def module(self) -> str:
@@ -52,61 +52,24 @@ class SmallBug(NamedTuple):
     def changed_source(self) -> str:
         """Return the text of the file with the bug. Raises ValueError if it does not apply."""
         text = (ROOT / self.file).read_text("utf-8")
-        for old, new in self.replaced:
-            if text.count(old) != 1:
+        for old, new in ((self.old, self.new), (self.also_old, self.also_new)):
+            if old and text.count(old) != 1:
                 raise ValueError(f"{self.code}: {text.count(old)} times in {self.file}: {old!r}")
-            text = text.replace(old, new)
+            text = text.replace(old, new) if old else text
         return text
 
 
 def small_bugs() -> list[SmallBug]:
     """Return all of them, in the order of the file."""
-    return [
-        SmallBug(
-            code=row["code"],
-            name=row["name"],
-            file=row["file"],
-            protocol=row["protocol"],
-            kind=row["class"],
-            because=row["because"],
-            replaced=tuple(
-                (row[f"{also}old"], row[f"{also}new"])
-                for also in ("", "also_")
-                if f"{also}old" in row
-            ),
-        )
-        for row in tomllib.loads(FILE.read_text("utf-8"))["bug"]
-    ]
-
-
-class _Changed(SourceLoader):
-    """The import of one module from its changed text; other imports are not affected."""
-
-    def __init__(self, bug: SmallBug) -> None:
-        self._bug = bug
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the changed module, None for any other."""
-        return spec_from_loader(fullname, self) if fullname == self._bug.module else None
-
-    def get_filename(self, fullname: str) -> str:
-        """Return a name that no file has, so that nothing is kept compiled."""
-        return f"{ROOT / self._bug.file} with {self._bug.code}"
-
-    def get_data(self, path: str) -> bytes:
-        """Return the changed text; there is nothing else."""
-        if path != self.get_filename(self._bug.module):
-            raise OSError(path)
-        return self._bug.changed_source().encode()
+    return msgspec.convert(tomllib.loads(FILE.read_text("utf-8"))["bug"], list[SmallBug])
 
 
 def turn_on(bug: SmallBug) -> None:
     """Give this process the bug. Raises RuntimeError if its module was imported already."""
     if bug.module in sys.modules:
         raise RuntimeError(f"{bug.module} was imported without {bug.code}")
-    sys.meta_path.insert(0, _Changed(bug))
+    made = sys.modules[bug.module] = ModuleType(bug.module)
+    exec(compile(bug.changed_source(), f"{bug.file} with {bug.code}", "exec"), vars(made))
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,8 +91,10 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 def search(bug: SmallBug, seed: int, seconds: float) -> Searched:
     """Search until a find or the end of the time, each part in a process that has the bug."""
     from harness.search.worlds.outcome import run_simulated
+    from harness.search.worlds.simulated import SimulatedSubject
     from nemesis.formats.schedule import parse
 
+    subject = SimulatedSubject(protocol=bug.protocol)
     state = Searched(code=bug.code, seed=seed, schedules=0, seconds=0.0)
     while True:
         order = msgspec.json.encode((bug.code, seconds, state))
@@ -145,8 +110,7 @@ def search(bug: SmallBug, seed: int, seconds: float) -> Searched:
         state = msgspec.json.decode(made.stdout, type=Searched)
         if not state.breaks:
             return state
-        without = run_simulated(parse(state.schedule), stop_at="never")
-        if not (without.failed or without.internal_violation):
+        if not subject.bucket(run_simulated(parse(state.schedule), stop_at="never")):
             return state
         # The protocol breaks here by itself: it was not the bug.
         state = msgspec.structs.replace(state, breaks="", schedule=b"", others=state.others + 1)

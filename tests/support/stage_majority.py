@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.formats.run_info import Promise
 from harness.sim.invariant_checker import InvariantChecker
-from harness.sim.majority_invariant import MajorityInvariant
+from harness.sim.state_invariant import MajorityInvariant
 from node.core.protocol import QUORUM
 
 P = "log-0"

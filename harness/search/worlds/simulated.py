@@ -23,6 +23,7 @@ from harness.search.shrink.shrinker import SIMULATED_PASSES
 from harness.search.worlds.endings import judge_with_endings
 from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
 from harness.search.worlds.subject import Drawn, RunFolders, Shrinks
+from harness.sim.invariant_checker import STEP_INVARIANTS
 from nemesis.faults import KINDS, aliases
 from nemesis.faults.disks import DISK_GROUP
 from nemesis.formats.schedule import Expectation, Schedule
@@ -42,8 +43,8 @@ INTERNAL: Final = "internal-invariant"
 
 class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     """A protocol to search in the simulated world, with bugs on. Schedules may also have the disk
-    faults in `faults`. If the protocol should keep every promise, a violated invariant counts as a
-    failure even if no client, trace or log shows it."""
+    faults in `faults`. A violated invariant counts as a failure even if no client, trace or log
+    shows it: any, if the protocol should keep every promise; else, without bugs, one of steps."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
@@ -92,9 +93,11 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
         return run_simulated(schedule)
 
     def bucket(self, outcome: ScheduleOutcome) -> str:
-        if outcome.failed or not (outcome.internal_violation and self.should_hold):
-            return outcome.bucket
-        return f"{INTERNAL}: {outcome.internal_violation}"
+        inside = outcome.internal_violation
+        if inside and not self.should_hold:
+            found = () if self.bugs or outcome.result is None else outcome.result.violations
+            inside = next((v.invariant for v in found if v.invariant in STEP_INVARIANTS), "")
+        return f"{INTERNAL}: {inside}" if inside and not outcome.failed else outcome.bucket
 
     def finding(self, drawn: Drawn) -> Finding:
         outcome, once = drawn.outcome, RunCounts(failed=1, of=1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -305,4 +307,9 @@ def test_an_invariant_inside_the_cluster_counts_for_a_protocol_that_should_hold(
     correct = SimulatedSubject(protocol="kafka")
     assert correct.bucket(inside) == "internal-invariant: equal-logs"
     assert replace(correct, bugs=("read-beyond-hw",)).bucket(inside) == ""
-    assert replace(correct, protocol="high-watermark").bucket(inside) == ""
+    liftbridge = replace(correct, protocol="liftbridge")
+    assert liftbridge.bucket(inside) == ""
+    broken = [Violation(name, 1, 1, "") for name in ("equal-logs", "state-as-specified")]
+    of_steps = dataclasses.replace(inside, result=SimpleNamespace(violations=broken))
+    assert liftbridge.bucket(of_steps) == "internal-invariant: state-as-specified"
+    assert replace(liftbridge, bugs=("read-beyond-hw",)).bucket(of_steps) == ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from harness.sim.metadata_rules import _broker
 from harness.sim.run import simulate
+from nemesis.faults import Cut, Kill, Link, Pause
 from nemesis.formats.schedule import Schedule
 from node.core import (
     election,
@@ -19,18 +22,40 @@ from node.core import (
     push,
     truncation,
 )
+from node.core.context import Context
 from node.core.controller import Controller
 from node.core.epochs import EpochEnd
+from node.core.groups import coordinator, decide
+from node.core.groups.coordinator import WaitingAnswer
+from node.core.image import BrokerRecord
 from node.core.producers import Producers, Standing
 from node.core.quorum import Quorum
-from node.core.replica import Replica
-from node.formats.messages import Error
-from tests.support.sim_schedules import storm
+from node.core.replica import NEVER, PendingAlter, Replica
+from node.formats.messages import Error, Heartbeat
+from tests.support.sim_schedules import plan, storm
 
 KAFKA = storm(1, protocol="kafka")
 PRODUCERS = replace(KAFKA, workload=replace(KAFKA.workload, idempotent=True))
 MOVES = storm(1, protocol="kafka", brokers=4, kinds=("reassign",))
+MEMBERS = replace(KAFKA, workload=replace(KAFKA.workload, members=3))
 KIP_279 = storm(5, protocol="kip-279")
+QUORUM, PUSH = storm(1, protocol="quorum"), storm(2, protocol="quorum-push")
+DEAF = plan(
+    Cut(at_ms=800, on="v1", to="n2", two_way=False, for_ms=3000),
+    Kill(at_ms=1200, on="n3", for_ms=1000),
+)
+UNANSWERED = plan(
+    Link(at_ms=500, on="n1", to="v1", action="drop", kinds=("alter-partition",), for_ms=2500),
+    Pause(at_ms=900, on="n2", for_ms=1600),
+)
+_reconciled, _beats = decide._reconciled, Controller.on_heartbeat
+
+
+def _once(ctx: Context, pending: PendingAlter) -> None:
+    pending.retry_at_us = NEVER
+    ctx.send(ctx.controller, pending.request)
+
+
 BROKEN: list[tuple[Schedule, Any, str, Any, str]] = [
     (KAFKA, leader, "_check_fetch", lambda *_: Error.NONE, "answered a fetch"),
     (KAFKA, leader, "_note_fetch", lambda *_: None, "counts n"),
@@ -43,28 +68,23 @@ BROKEN: list[tuple[Schedule, Any, str, Any, str]] = [
     (PRODUCERS, Producers, "judge", lambda *_: (Standing.GAP, None), "appended 0 records"),
     (storm(2, protocol="kafka"), Controller, "tick", lambda *_: 1 << 62, "did not fence"),
     (
-        storm(4, protocol="kafka"),
-        follower,
-        "truncation_target",
-        lambda cache, leo, diverging: leo,
-        "should be at",
+        *(DEAF, Controller, "on_heartbeat"),
+        lambda c, ctx, *m: (_beats(c, ctx, *m), c._heard_us.update({m[1].broker: ctx.now_us})),
+        "did not fence n2",
     ),
+    (UNANSWERED, isr_change, "_send", _once, "did not repeat"),
+    (storm(2, protocol="quorum"), Quorum, "_lost_majority", lambda *_: False, "asked lately"),
+    (MEMBERS, coordinator, "WaitingAnswer", lambda to, _, m: WaitingAnswer(to, 0, m), "committed"),
+    (MEMBERS, decide, "_reconciled", lambda *a: _reconciled(*a[:3], ()), "did not give it up"),
+    (KAFKA, Controller, "_on_shutdown", lambda *_: None, "for stopping"),
+    (KAFKA, leader, "serve_waiting", lambda *_, **__: None, "holds a fetch"),
+    (MOVES, election, "_completed", lambda *_: None, "does not complete the move"),
+    (MOVES, partitions, "_remove", lambda *_: None, "which is placed on others"),
+    (storm(4, protocol="kafka"), follower, "truncation_target", lambda _, n, __: n, "should be at"),
     (KIP_279, truncation, "end_v1", lambda r, epoch: EpochEnd(epoch, 0), "said end of epoch"),
     (KIP_279, truncation, "decide", lambda r, _: truncation.CutTo(r.leo), "should be at"),
-    (
-        storm(2, protocol="quorum-push"),
-        push,
-        "_may_be_equal",
-        lambda r, request: EpochEnd(request.last_epoch, request.offset),
-        "matched records",
-    ),
-    (
-        storm(1, protocol="quorum"),
-        Quorum,
-        "_won",
-        lambda quorum: len(quorum._granted) == len(quorum.voters),
-        "has the votes",
-    ),
+    (PUSH, push, "_may_be_equal", lambda r, m: EpochEnd(m.last_epoch, m.offset), "matched records"),
+    (QUORUM, Quorum, "_won", lambda q: len(q._granted) == len(q.voters), "has the votes"),
 ]
 
 
@@ -78,3 +98,12 @@ def test_a_broker_that_departs_from_its_protocol_is_found_at_that_step(
     broken_rules = [v for v in result.violations if v.invariant.endswith("-as-specified")]
     assert not any(violation.visible for violation in broken_rules)
     assert [v for v in broken_rules if found in v.sentence], [v.sentence for v in broken_rules]
+
+
+def test_a_broker_is_stopping_only_if_its_registered_process_says_so() -> None:
+    was = BrokerRecord(broker="n1", broker_epoch=7, incarnation=2, fenced=False)
+    for epoch, says in ((5, ["takes n1 for stopping, whose process did not say so"]), (7, [])):
+        step: Any = SimpleNamespace(
+            message=Heartbeat(broker="n1", broker_epoch=epoch, want_shutdown=True)
+        )
+        assert [*_broker(step, was, replace(was, stopping=True))] == says
