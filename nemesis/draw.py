@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from harness.formats.history import GROUP_PREFIX
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import KINDS, FaultKind, aliases, storm_kinds
-from nemesis.faults.messages import for_protocol
 from nemesis.formats.schedule import MAX_FAULTS, Cluster, Fault, Workload
 from nemesis.links.abilities import HUB, LinkAbilities
 from nemesis.ready_made import RESTART_MS
@@ -85,8 +84,7 @@ def draw(
         return ()
     dice = Dice(cluster, workload, random.Random(f"storm/{seed}"), links, maps=maps)
     storm = _Storm(dice, workload.duration_ms, chosen, max(0, restart_ms - RESTART_MS))
-    drawn = sorted(storm.faults(), key=lambda fault: fault.at_ms or 0)
-    return tuple(for_protocol(fault, cluster.protocol) for fault in drawn)
+    return tuple(sorted(storm.faults(), key=lambda fault: fault.at_ms or 0))
 
 
 def at_groups(faults: Sequence[Fault], seed: str) -> tuple[Fault, ...]:
@@ -214,7 +212,7 @@ class _Storm:
         lag, session = self._timings.lag_ms, self._timings.session_ms
         fail_after = self._dice.between(1.2 * lag, 1.6 * lag)
         beyond = self._dice.between(0.1 * session, session if overlap else 0.2 * session)
-        lasts = self._dice.beyond_session()
+        lasts = self._dice.between(1.15 * session, 1.9 * session)
         return [
             delaying.draw_on_follower(self._dice, partition, now, fail_after + beyond),
             failing.draw_on(self._dice, f"leader:{partition}", now + fail_after, lasts),
@@ -240,9 +238,10 @@ class _Storm:
         return KINDS[kind]
 
     def _squeezed(self) -> list[Fault]:
-        """Return one short fault on one node, for a storm too short for any episode."""
-        kind, room = self._next(self._kinds), max(1, (self._end - self._start) // 2)
-        return [kind.draw_short(self._dice, self._start, room)]
+        """Return one short fault, for a storm too short for any episode."""
+        drawn: Fault = self._next(self._kinds).draw(self._dice, self._start)
+        room = max(1, (self._end - self._start) // 2)
+        return [drawn if drawn.for_ms is None else replace(drawn, for_ms=room)]
 
 
 def _row(places: Mapping[str, Sequence[int]]) -> tuple[str, ...]:

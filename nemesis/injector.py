@@ -18,7 +18,7 @@ from nemesis.formats.fault import ROLES_OF_A_PARTITION
 from nemesis.formats.fault_log import FINAL_HEAL, Action, FaultLine
 from nemesis.formats.schedule import Fault, Operation, Schedule
 from nemesis.processes import Processes
-from nemesis.targets import Resolution, resolve
+from nemesis.targets import Absent, Resolution, resolve
 from nemesis.triggers import Triggers
 from nemesis.view import ClusterView
 from nemesis.world import World
@@ -32,6 +32,8 @@ LOOK_MS: Final = 100
 """How often a change that is under way is looked at, and a heal that failed is tried again."""
 TRIES: Final = 3
 """How often a heal is tried, before the final heal and then again."""
+_LOOKS: Final = 20
+"""How often a fault looks for a node that has its role, in a session and an election."""
 _WHOLE_GROUPS: Final = ("all", "voters", "clients")
 
 
@@ -81,6 +83,7 @@ class Injector:
         self._active: dict[int, Injected] = {}
         self._changing: dict[int, Injected] = {}
         self._tries: Counter[int] = Counter()
+        self._looked: Counter[int] = Counter()
         self._now_ms = 0
         self._begun = False
         self.operated = 0
@@ -211,16 +214,22 @@ class Injector:
     def _inject(self, index: int, now_ms: int) -> None:
         fault = self._faults[index]
         start_us = self._world.now_us()
-        self._begin_to_count(fault.name, now_ms)
         on = self._resolve_on(index)
-        if not on.nodes and fault.has_targets:
-            self._fail(index, start_us, f"nobody is {fault.place} now")
-            return
         try:
+            if not on.nodes and fault.has_targets:
+                raise Absent(f"nobody is {fault.place} now")
             injected = fault.inject(self._site(index, on))
         except FloodmarkError as error:
+            if isinstance(error, Absent) and self._looked[index] < _LOOKS:
+                self._looked[index] += 1
+                timings = self._cluster.timings
+                wait_ms = max(1, (timings.session_ms + timings.election_max_ms) // _LOOKS)
+                heapq.heappush(self._due, (now_ms + wait_ms, _INJECT, index, 0))
+                return
+            self._begin_to_count(fault.name, now_ms)
             self._fail(index, start_us, str(error), on.nodes)
             return
+        self._begin_to_count(fault.name, now_ms)
         partition = f"of {on.partition}" if on.partition and ":" not in fault.place else ""
         self._write(
             index,

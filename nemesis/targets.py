@@ -12,9 +12,14 @@ from typing import Final, NamedTuple
 from nemesis.formats.cluster_spec import Cluster, is_voter
 from nemesis.formats.fault import ROLES, ROLES_OF_A_PARTITION
 from nemesis.view import ClusterView
+from node.formats.errors import FloodmarkError
 
 FEWEST_VOTERS_HIT: Final = 3
 """A storm never hits voters of a smaller quorum: the metadata would be gone with the first one."""
+
+
+class Absent(FloodmarkError):
+    """No node has the role that a fault is on: one may have it soon."""
 
 
 class Resolution(NamedTuple):

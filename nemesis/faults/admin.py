@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from nemesis.faults.dice import Dice, Spot
 from nemesis.faults.kind import Consequence, Drawing, FaultKind, Injected, Requirement, Site
@@ -16,6 +16,12 @@ from node.formats.trace import GROUPS_PARTITION
 
 ROTATE, MOVE, MORE = "rotate", "move", "more"
 WORDS: Final = (ROTATE, MOVE, MORE)
+_MOVES: Final = {
+    "": "Cancel the move of {}",
+    ROTATE: "Move each replica of {} to the next broker",
+    MOVE: "Move the replica of a follower of {} to another broker",
+    MORE: "Give two more brokers a replica of {}",
+}
 
 
 class AdminFault(FaultKind, frozen=True, kw_only=True):
@@ -69,12 +75,9 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
     def compose(cls, spot: Spot) -> Fault:
         """Draw a broker that shall lead; rarely it is the first replica, whichever that is."""
         replicas = spot.dice.brokers[: spot.dice.copies]
-        first = spot.on if spot.on in replicas else spot.dice.rng.choice((*replicas, ""))
+        others = [name for name in (*replicas, "") if name != spot.leads]
+        first = spot.on if spot.on in others else spot.dice.rng.choice(others)
         return cls(partition=spot.partition, first=first, at_ms=0)
-
-    @classmethod
-    def draw(cls, dice: Dice, at_ms: int) -> ElectPreferred:
-        return ElectPreferred(partition=dice.partition(), at_ms=at_ms)
 
     def words(self) -> str:
         if self.first:
@@ -91,10 +94,6 @@ class ElectUnclean(AdminFault, frozen=True, kw_only=True, tag="elect-unclean"):
     consequences = frozenset({Consequence.ELECTION})
     sentence = "Let any active replica of {partition} lead if nobody does"
     drawing = "it gives up acknowledged writes, so that a storm could prove nothing"
-
-    @classmethod
-    def compose(cls, spot: Spot) -> Fault:
-        return cls(partition=spot.partition, at_ms=0)
 
     def command(self, site: Site) -> Command:
         return Command("elect-unclean", self.partition)
@@ -152,29 +151,23 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
         first replicas again, or that it is cancelled."""
         dice, names = spot.dice, list(spot.dice.brokers)
         first = names[: dice.copies]
-        less = [name for name in first if name != spot.on] or first
+        less = [name for name in first if name != spot.on] or first[:1]
         dice.rng.shuffle(names)
         some = names[: dice.rng.randint(1, len(names))]
-        back = 4 if spot.again else 0.5
+        back = 4 if any(isinstance(fault, Reassign) for fault in spot.before) else 0.1
         order = dice.weighted(((some, 4), (less, 2), (first, back), ([], back)))
-        rule = dice.weighted(((ROTATE, 1), (MOVE, 2), (MORE, 1)))
+        free = len(names) > dice.copies
+        rule = dice.weighted(((ROTATE, 1), (MOVE, 2 * free), (MORE, free)))
         replicas = rule if dice.chance(0.3) else ",".join(order)
         return cls(partition=spot.partition, replicas=replicas, at_ms=0)
 
     @classmethod
-    def draw(cls, dice: Dice, at_ms: int) -> Reassign:
-        return Reassign(partition=dice.partition(), replicas=ROTATE, at_ms=at_ms)
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
+        return {"replicas": ROTATE}
 
     def words(self) -> str:
-        if not self.replicas:
-            return f"Cancel the move of {self.partition}"
-        if self.replicas == ROTATE:
-            return f"Move each replica of {self.partition} to the next broker"
-        if self.replicas == MOVE:
-            return f"Move the replica of a follower of {self.partition} to another broker"
-        if self.replicas == MORE:
-            return f"Give two more brokers a replica of {self.partition}"
-        return f"Move {self.partition} to {target(self.replicas)}"
+        sentence = _MOVES.get(self.replicas, f"Move {{}} to {target(self.replicas)}")
+        return sentence.format(self.partition)
 
 
 class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
@@ -189,7 +182,10 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
 
     @classmethod
     def compose(cls, spot: Spot) -> Fault:
-        return cls(min_isr=spot.dice.rng.randint(1, spot.dice.copies), at_ms=0)
+        dice = spot.dice
+        last = [fault.min_isr for fault in spot.before if isinstance(fault, SetMinIsr)]
+        others = {*range(1, dice.copies + 1)} - {(last or [dice.min_isr])[-1]}
+        return cls(min_isr=dice.rng.choice(sorted(others) or [1]), at_ms=0)
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         yield from super().problems(cluster, workload)

@@ -78,11 +78,6 @@ class ClockJump(_WrongClock, frozen=True, kw_only=True, tag="clock-jump"):
     lasts = False
     drawing = Drawing(targets=ONE_NODE, aliases=("clock",))
 
-    @classmethod
-    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw the fault on `on`; `for_ms` is ignored, because a jump has no length."""
-        return msgspec.structs.replace(super().draw_on(dice, on, at_ms, for_ms), for_ms=None)
-
     def words(self) -> str:
         return f"Let the wall clock of {target(self.on)} jump {self._distance()}"
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import ONE_NODE, Drawing
-from nemesis.faults.link_fault import BetweenNodes, draw_other_end
+from nemesis.faults.link_fault import BetweenNodes
 from nemesis.faults.words import target
 from nemesis.formats.cluster_spec import AtLeastOne
 
@@ -23,10 +23,6 @@ class _Connections(BetweenNodes, frozen=True, kw_only=True):
     pattern = "dots"
     simulated = False
 
-    @classmethod
-    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
-        return {"to": draw_other_end(dice, on)}
-
 
 class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
     """Bytes from `on` to `to`, with `two_way` also those back, are held until the heal; connections
@@ -37,10 +33,6 @@ class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
     action = "hold"
     letter = "W"
     drawing = Drawing(targets=_TARGETS, aliases=(), delays_follower=(7,))
-
-    @classmethod
-    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
-        return {"to": draw_other_end(dice, on), "two_way": dice.chance(0.5)}
 
     def words(self) -> str:
         if self.two_way:
@@ -60,8 +52,7 @@ class Slow(_Connections, frozen=True, kw_only=True, tag="slow"):
 
     @classmethod
     def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
-        to, two_way = draw_other_end(dice, on), dice.chance(0.5)
-        return {"to": to, "two_way": two_way, "bytes_per_s": dice.rng.choice(_RATES)}
+        return super().draw_fields(dice, on) | {"bytes_per_s": dice.rng.choice(_RATES)}
 
     def words(self) -> str:
         joint = "between {} and {}" if self.two_way else "from {} to {}"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from nemesis.formats.cluster_spec import Cluster, Workload
+from nemesis.formats.fault import Fault
 from nemesis.links.abilities import HUB, LinkAbilities
 from nemesis.targets import FEWEST_VOTERS_HIT
 
@@ -23,7 +24,8 @@ T = TypeVar("T")
 class Spot(NamedTuple):
     """The spot of a fault in a composed schedule: its target `on`, the `other` end of its links,
     the partition that the schedule is about, and a length. `votes`: brokers elect by votes.
-    `again`: the schedule has a fault of the same kind before."""
+    `leads` is the broker that probably leads, "" if that is open, `before` are the faults so far.
+    """
 
     dice: Dice
     on: str
@@ -31,7 +33,8 @@ class Spot(NamedTuple):
     partition: str
     for_ms: int
     votes: bool = False
-    again: bool = False
+    leads: str = ""
+    before: tuple[Fault, ...] = ()
 
 
 class Dice:
@@ -54,12 +57,15 @@ class Dice:
         self.timings = cluster.timings
         self.brokers = cluster.broker_names()
         self.copies = cluster.replication_factor
+        self.min_isr = cluster.min_isr
         self.protocol = cluster.protocol
-        self.with_voters = cluster.voters > 0
+        self.voters = cluster.voters
         self.with_clients = workload.clients + workload.consumers > 0
+        self.with_members = workload.members > 0
         self.idempotent = workload.idempotent
         self.rng = rng
-        self._victim = ""
+        self.victim = rng.choice(self.brokers)
+        """The one broker of this storm whose disk is damaged."""
 
     def weighted(self, choices: Sequence[tuple[T, float]]) -> T:
         """Draw one of the values, as often as its weight says."""
@@ -80,12 +86,6 @@ class Dice:
         """Draw one of the data partitions."""
         return self.rng.choice(self._cluster.partition_names())
 
-    def victim(self) -> str:
-        """Return the one broker of this storm whose disk is damaged, drawn at the first call."""
-        if not self._victim:
-            self._victim = self.rng.choice(self._cluster.broker_names())
-        return self._victim
-
     def between(self, low: float, high: float) -> int:
         """Draw a number of milliseconds between two bounds, at least 1."""
         return max(1, round(self.rng.uniform(low, high)))
@@ -97,6 +97,9 @@ class Dice:
         low, high = _SPANS[0][0] if brief else self.weighted(_SPANS)
         return self.between(timeout * low, timeout * high)
 
-    def beyond_session(self) -> int:
-        """Draw a length in ms beyond the session timeout, so that the fault moves leaders."""
-        return self.between(1.15 * self.timings.session_ms, 1.9 * self.timings.session_ms)
+
+def side_of(target: str) -> str:
+    """Return which kind of nodes a target names: "n" brokers, "v" voters, "c" clients."""
+    if target in ON_VOTERS:
+        return "v"
+    return target[0] if target[0] in "vc" else "n"

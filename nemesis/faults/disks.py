@@ -194,7 +194,7 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
         """Draw the fault, always on the same broker of a storm: a cluster survives damage to one
         copy."""
-        return super().draw_on(dice, dice.victim(), at_ms, for_ms)
+        return super().draw_on(dice, dice.victim, at_ms, for_ms)
 
     def damage(self, site: Site) -> DiskDamage:
         raise NotImplementedError

@@ -193,7 +193,8 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     @classmethod
     def draw(cls, dice: Dice, at_ms: int) -> Self:
         """Draw a fault of this kind at `at_ms`, with its target and length."""
-        on = dice.target(cls._drawing().targets)
+        targets = cls._drawing().targets
+        on = dice.target(targets) if targets else ""
         # When most of the cluster is gone nothing is acknowledged: keep that short.
         for_ms = dice.span(brief=on in WIDE)
         on = f"{on[:-1]}{dice.partition()}" if on.endswith(":p") else on
@@ -201,9 +202,13 @@ class FaultKind(Fault, frozen=True, kw_only=True):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
-        """Draw a fault of this kind with a given target and length."""
+        """Draw a fault of this kind with a given target and length, if the kind has them."""
         make: Callable[..., Self] = cls
-        return make(on=on, at_ms=at_ms, for_ms=for_ms, **cls.draw_fields(dice, on))
+        given: dict[str, Any] = {"on": on} if "on" in cls.__struct_fields__ else {}
+        if "partition" in cls.__struct_fields__:
+            given["partition"] = dice.partition()
+        given |= {"at_ms": at_ms, "for_ms": for_ms if cls.lasts else None}
+        return make(**given, **cls.draw_fields(dice, on))
 
     @classmethod
     def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
@@ -216,23 +221,11 @@ class FaultKind(Fault, frozen=True, kw_only=True):
         return cls.draw_on(dice, f"follower:{partition}", at_ms, for_ms)
 
     @classmethod
-    def draw_short(cls, dice: Dice, at_ms: int, for_ms: int) -> Self:
-        """Draw a fault of this kind on one node, for a storm that has no room for more."""
-        if cls._drawing().targets:
-            return cls.draw_on(dice, "any", at_ms, for_ms)
-        drawn = cls.draw(dice, at_ms)
-        return drawn if drawn.for_ms is None else replace(drawn, for_ms=for_ms)
-
-    @classmethod
     def compose(cls, spot: Spot) -> Fault:
         """Draw a fault of this kind for a place in a composed schedule, which sets its moment."""
-        for_ms = spot.for_ms if cls.lasts else None
         fields: tuple[str, ...] = cls.__struct_fields__
-        if "on" not in fields:
-            drawn: Fault = cls.draw(spot.dice, 0)
-        else:
-            drawn = cls.draw_on(spot.dice, spot.on, 0, for_ms)  # type: ignore[arg-type]
-        own: dict[str, object] = {"for_ms": for_ms}
+        drawn: Fault = cls.draw_on(spot.dice, spot.on, 0, spot.for_ms)
+        own: dict[str, object] = {}
         if "on" in fields and spot.dice.chance(0.3):
             own["on"] = spot.on  # not the one broker whose disk is damaged
         if "partition" in fields:

@@ -5,36 +5,22 @@ is healed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from nemesis.faults.dice import ON_VOTERS, Dice
+from nemesis.faults.dice import Dice, side_of
 from nemesis.faults.kind import KINDS, Consequence, Effect, Injected, Site
 from nemesis.faults.lasting import LastingFault, Place
 from nemesis.links.abilities import LinkAbilities
 from nemesis.links.rule import Counts, LinkRule
+from nemesis.targets import Absent
 from node.formats.errors import FloodmarkError
 
 DROP: Final = LinkRule(senders=(), receivers=(), action="drop")
 
-# Message kinds worth harming by themselves, by where the links lead to: replication and its
-# answers between brokers, in-sync sets and liveness towards voters, acknowledgements to clients.
-_REPLICATION: Final = (("fetch",), ("fetch-response",))
-_CONTROL: Final = (
-    ("alter-partition", "alter-partition-response"),
-    ("heartbeat", "heartbeat-response"),
-)
-KIND_GROUPS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
-    "rest": (*_REPLICATION, *_CONTROL),
-    "any": _REPLICATION,
-    "follower": _REPLICATION,
-    "all": _REPLICATION,
-    "voters": _CONTROL,
-    "clients": (("produce-response",), ("fetch-response",)),
-}
 _OTHER_ENDS: Final = (("rest", 5), ("any", 2), ("follower", 2), ("voters", 1.5), ("clients", 1.5))
 
 
@@ -79,11 +65,13 @@ class LinkFault(LastingFault, frozen=True, kw_only=True):
     def places(self, site: Site) -> Iterable[Place]:
         """Return the rules. Raises FloodmarkError if the fault would change no link."""
         target = getattr(self, "to", "")
-        rules = self.rules(site, site.others(target) if target else ())
+        to = site.others(target) if target else ()
+        if target and not to:
+            raise Absent(f"nobody else is {target} now")
+        rules = self.rules(site, to)
         if not rules:
-            raise FloodmarkError(
-                f"nobody else is {target} now" if target else "too few brokers for it"
-            )
+            why = f"no link leads to {target}" if target else "too few brokers for it"
+            raise FloodmarkError(why)
         return [("", rule) for rule in rules]
 
     def lasting(self) -> LinkRule:
@@ -123,6 +111,12 @@ class BetweenNodes(LinkFault, frozen=True, kw_only=True):
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
         return between(site.nodes, to, getattr(self, "two_way", False), self.like())
+
+    @classmethod
+    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
+        """Draw the other end, and in a half of the faults also the links back."""
+        drawn: dict[str, Any] = {"to": draw_other_end(dice, on)}
+        return drawn | {"two_way": dice.chance(0.5)} if hasattr(cls, "two_way") else drawn
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Self:
@@ -183,6 +177,14 @@ def between(on: Sequence[str], to: Sequence[str], two_way: bool, like: LinkRule)
     return [rule for rule in made if links_of([rule])]
 
 
+def unreached(dice: Dice, on: str) -> set[str]:
+    """Return the groups of nodes to which no link of `on` leads: clients talk to brokers only."""
+    side = side_of(on)
+    few = dice.voters < (2 if side == "v" else 1)
+    found = {"voters"} if side == "c" or few else set()
+    return found if side == "n" and dice.with_clients else found | {"clients"}
+
+
 def draw_other_end(dice: Dice, on: str) -> str:
     """Draw the other end of the links of a fault on `on`, which is another node than `on`."""
     if on == "all":
@@ -190,15 +192,7 @@ def draw_other_end(dice: Dice, on: str) -> str:
     ends = [
         (end, weight)
         for end, weight in _OTHER_ENDS
-        if (end != "clients" or dice.with_clients)
+        if end not in unreached(dice, on)
         and not (end == "follower" and on.startswith(("lagging", "minority")))
-        and not (end == "voters" and (on in ON_VOTERS or not dice.with_voters))
     ]
     return dice.weighted(ends)
-
-
-def draw_kinds(dice: Dice, to: str, probability: float) -> tuple[str, ...]:
-    """Draw, with this probability, some kinds of messages that pass on the way to `to`; else () for
-    all. Links that see no messages always get (), after the same draws."""
-    drawn = dice.rng.choice(KIND_GROUPS[to]) if dice.chance(probability) else ()
-    return drawn if dice.links.messages else ()

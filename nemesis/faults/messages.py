@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec.structs import replace
 
-from nemesis.faults.dice import Dice, Spot
+from nemesis.faults.dice import Dice, Spot, side_of
 from nemesis.faults.kind import ONE_NODE, Consequence, Drawing
-from nemesis.faults.link_fault import BetweenNodes, draw_kinds, draw_other_end
+from nemesis.faults.link_fault import BetweenNodes
 from nemesis.faults.words import target, wanted
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Milliseconds, Workload, wrong_match
 from nemesis.formats.fault import Fault, Percent
-from node.core.protocol import REGISTRY
+from node.core import protocol as protocols
+from node.core.protocol import Commit, Detection, LeaderBy, Truncation
 from node.formats import trace
 from node.formats.messages import MESSAGE_FIELDS, MESSAGE_KINDS
 
@@ -61,14 +61,9 @@ class Delay(_Messages, frozen=True, kw_only=True, tag="delay"):
         low, high = dice.weighted(ranges)
         unit = dice.timings.lag_ms if high < 2 else 1
         delay_ms = dice.between(low * unit, high * unit)
-        to = draw_other_end(dice, on)
-        return {
-            "to": to,
-            "delay_ms": delay_ms,
-            "jitter_ms": dice.rng.choice((0, delay_ms // 4, delay_ms)),
-            "two_way": dice.chance(0.6),
-            "kinds": draw_kinds(dice, to, 0.25),
-        }
+        jitter_ms = dice.rng.choice((0, delay_ms // 4, delay_ms))
+        drawn = super().draw_fields(dice, on) | {"delay_ms": delay_ms, "jitter_ms": jitter_ms}
+        return drawn | {"kinds": draw_kinds(dice, on, drawn["to"], 0.25)}
 
     def words(self) -> str:
         jitter = f" ± {self.jitter_ms} ms" if self.jitter_ms else ""
@@ -88,10 +83,10 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
     @classmethod
     def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
         """Draw the loss of a small part of all messages, or of most messages of some kinds."""
-        to = draw_other_end(dice, on)
-        kinds = draw_kinds(dice, to, 0.4)
+        drawn = super().draw_fields(dice, on)
+        kinds = draw_kinds(dice, on, drawn["to"], 0.4)
         percent = dice.rng.choice((50, 80, 100) if kinds else (5, 10, 20, 40, 60))
-        return {"to": to, "percent": percent, "two_way": dice.chance(0.6), "kinds": kinds}
+        return drawn | {"percent": percent, "kinds": kinds}
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Loss:
@@ -101,7 +96,7 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
             on=f"follower:{partition}",
             to=f"leader:{partition}",
             percent=100,
-            kinds=("fetch", "fetch-response"),
+            kinds=tuple(kind for (kind, *_), _ in routes(dice, "n") if kind in _REPLICATION),
             at_ms=at_ms,
             for_ms=for_ms,
         )
@@ -110,26 +105,33 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
         return f"Lose {self.percent} % of messages {self.link()}{self.only()}"
 
 
-_ROUTES: Final[Mapping[tuple[str, str], tuple[tuple[str, float], ...]]] = {
-    ("n", "n"): (
-        *(("fetch-response", 8), ("fetch", 4), ("offset-for-leader-epoch-response", 2)),
-        *(("offset-for-leader-epoch", 1), ("vote", 3), ("vote-response", 3), ("begin-epoch", 1)),
-    ),
-    ("n", "v"): (
-        *(("alter-partition", 5), ("heartbeat", 2), ("register", 2), ("fetch", 2)),
-        *(("report-leader", 1), ("log-info-response", 0.5)),
-    ),
-    ("v", "n"): (
-        *(("fetch-response", 5), ("alter-partition-response", 4), ("heartbeat-response", 2)),
-        *(("register-response", 2), ("log-info", 0.5)),
-    ),
-    ("v", "v"): (("fetch-response", 3), ("fetch", 2), ("vote", 2), ("vote-response", 2)),
-    ("c", "n"): (("produce", 5), ("fetch", 1), ("metadata", 0.5)),
-    ("n", "c"): (("produce-response", 5), ("fetch-response", 1), ("metadata-response", 0.5)),
-}
-"""The kinds of messages that pass from one kind of node to another (brokers, voters, clients), with
-the weights with which a composed schedule chooses them."""
-_OF_VOTES: Final = ("vote", "vote-response", "begin-epoch")
+_ROUTES: Final[tuple[tuple[str, str, str, float], ...]] = (
+    *(("fetch-response", "n", "n", 8), ("fetch", "n", "n", 4)),
+    *(("append-entries", "n", "n", 8), ("append-entries-response", "n", "n", 4)),
+    *(("offset-for-leader-epoch-response", "n", "n", 2), ("offset-for-leader-epoch", "n", "n", 1)),
+    *(("vote", "n", "n", 3), ("vote-response", "n", "n", 3), ("begin-epoch", "n", "n", 1)),
+    *(("alter-partition", "n", "v", 5), ("alter-partition-response", "v", "n", 4)),
+    *(("heartbeat", "n", "v", 2), ("heartbeat-response", "v", "n", 2)),
+    *(("register", "n", "v", 2), ("register-response", "v", "n", 2)),
+    *(("fetch", "n", "v", 2), ("fetch-response", "v", "n", 5), ("report-leader", "n", "v", 1)),
+    *(("log-info", "v", "n", 0.1), ("log-info-response", "n", "v", 0.1)),
+    *(("fetch-response", "v", "v", 3), ("fetch", "v", "v", 2)),
+    *(("vote", "v", "v", 2), ("vote-response", "v", "v", 2), ("begin-epoch", "v", "v", 1)),
+    *(("produce", "c", "n", 5), ("produce-response", "n", "c", 5)),
+    *(("fetch", "c", "n", 1), ("fetch-response", "n", "c", 1)),
+    *(("metadata", "c", "n", 0.5), ("metadata-response", "n", "c", 0.5)),
+    *(("group-heartbeat", "c", "n", 2), ("offset-commit", "c", "n", 3)),
+    *(("offset-fetch", "c", "n", 2), ("group-response", "n", "c", 4)),
+)
+"""The kinds of messages that pass from nodes of one kind to nodes of another (brokers, voters,
+clients), with the weights with which a composed schedule chooses them."""
+_ASKS: Final = (Truncation.EPOCH_END_V0, Truncation.EPOCH_END_V1_LOWEST, Truncation.EPOCH_OFFSET)
+_REPLICATION: Final = (*("fetch", "fetch-response", "append-entries", "append-entries-response"),)
+_OF_METADATA: Final = ("fetch", "fetch-response", "vote", "vote-response", "begin-epoch")
+_OF_GROUPS: Final = ("group-heartbeat", "offset-commit", "offset-fetch", "group-response")
+_BY_LEADER: Final = (
+    *("fetch-response", "offset-for-leader-epoch-response", "begin-epoch", "append-entries"),
+)
 _DELAYS: Final = (0.05, 0.2, 0.4, 0.8, 1.3)
 """Factors of the session by which messages are late."""
 
@@ -158,21 +160,19 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
         requests or all answers."""
         dice = spot.dice
         ends = (spot.on, spot.other if spot.other != spot.on else "rest")
-        on, to = ends if dice.chance(0.5) else ends[::-1]
+        sides = {side_of(end) for end in ends}
+        route = routes(dice, sides)
+        kind, sender, _ = dice.weighted(route)
+        on, to = sorted(ends, key=lambda end: _order(end, kind, sender, dice))
         if on == "rest":  # only the receiving end may be called that
             on = "all"
-        sides = (_side(on), _side(to))
-        route = _ROUTES.get(sides, _ROUTES["n", "n"])
-        sent = [
-            (kind, weight * (0.1 if kind in _OF_VOTES and not spot.votes else 1))
-            for kind, weight in route
-        ]
-        kind = dice.weighted(sent)
         match: dict[str, Any] = {}
         if "partition" in MESSAGE_FIELDS[kind]:
-            metadata = "v" in sides and kind in ("fetch", "fetch-response", "vote", "vote-response")
+            metadata = "v" in sides and kind in _OF_METADATA
             match["partition"] = trace.METADATA_PARTITION if metadata else spot.partition
-        if kind == "fetch-response" and sides == ("n", "n") and dice.chance(0.3):
+        if kind in _OF_GROUPS:
+            match["partition"] = trace.GROUPS_PARTITION
+        if kind == "fetch-response" and sides == {"n"} and dice.chance(0.3):
             match["diverging"] = {"given": True}
         if "pre" in MESSAGE_FIELDS[kind] and dice.chance(0.5):
             match["pre"] = False
@@ -185,7 +185,7 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
         kinds: tuple[str, ...] = (kind,)
         if "c" not in sides and match.keys() <= {"partition"} and dice.chance(0.3):
             answer = _is_answer(kind)
-            kinds = tuple(other for other, _ in route if _is_answer(other) is answer)
+            kinds = tuple(other for (other, *_), _ in route if _is_answer(other) is answer)
             match = match if "v" not in sides else {}
         session_ms = dice.timings.session_ms
         return cls(
@@ -225,34 +225,54 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
         return f"{self.action.capitalize()} {share}{most}{which}{matching}{late}"
 
 
-_PUSHED: Final = {
-    "fetch-response": "append-entries",
-    "fetch": "append-entries-response",
-    "begin-epoch": "append-entries",
-}
+def routes(dice: Dice, sides: Collection[str]) -> list[tuple[tuple[str, str, str], float]]:
+    """Return the kinds of messages between nodes of these kinds, each with its sender and receiver,
+    and their weights."""
+    return [
+        ((kind, sender, receiver), weight)
+        for kind, sender, receiver, weight in _ROUTES
+        if {sender, receiver} == {*sides} and _is_sent(kind, dice, sides)
+    ]
 
 
-def for_protocol(fault: Fault, protocol: str) -> Fault:
-    """Return a drawn fault for a protocol: where leaders push, a rule about fetches of followers is
-    about the messages that do their work."""
-    rules = REGISTRY.get(protocol)
-    of_clients = isinstance(fault, _Messages) and "c" in (_side(fault.on), _side(fault.to))
-    if rules is None or not rules.pushes or not isinstance(fault, _Messages) or of_clients:
-        return fault
-    kinds = tuple(dict.fromkeys(_PUSHED.get(kind, kind) for kind in fault.kinds))
-    if not isinstance(fault, Link):
-        return replace(fault, kinds=kinds)
-    known = {field for kind in kinds or MESSAGE_KINDS for field in MESSAGE_FIELDS[kind]}
-    match = {name: value for name, value in fault.match.items() if name in known}
-    return replace(fault, kinds=kinds, match=match)
+def draw_kinds(dice: Dice, on: str, to: str, probability: float) -> tuple[str, ...]:
+    """Draw, with this probability, a kind of the messages that pass between two nodes; else () for
+    all. Links that see no messages always get (), after the same draws."""
+    kinds = [kind for (kind, *_), _ in routes(dice, {side_of(on), side_of(to)})]
+    drawn = (dice.rng.choice(kinds),) if dice.chance(probability) else ()
+    return drawn if dice.links.messages else ()
+
+
+def _is_sent(kind: str, dice: Dice, sides: Collection[str]) -> bool:
+    """Return whether messages of a kind pass between nodes of these kinds."""
+    rules = protocols.METADATA_PROTOCOL if {*sides} == {"v"} else protocols.REGISTRY[dice.protocol]
+    match kind.removesuffix("-response"):
+        case "fetch":
+            return not (rules.pushes and {*sides} == {"n"})
+        case "append-entries":
+            return rules.pushes
+        case "offset-for-leader-epoch":
+            return rules.truncation in _ASKS
+        case "vote" | "begin-epoch":
+            return rules.leader_by is LeaderBy.VOTES
+        case "alter-partition":
+            return rules.commit is Commit.ISR
+        case "log-info":
+            return rules.elr
+        case "report-leader":
+            return rules.detection is Detection.LEADER_REPORTS
+    return kind not in _OF_GROUPS or dice.with_members
 
 
 def _is_answer(kind: str) -> bool:
     return kind.endswith("-response")
 
 
-def _side(target: str) -> str:
-    """Return which kind of nodes a target names: "n" brokers, "v" voters, "c" clients."""
-    if target in ("controller", "voters"):
-        return "v"
-    return "c" if target == "clients" else target[0] if target[0] in "vc" else "n"
+def _order(end: str, kind: str, sender: str, dice: Dice) -> float:
+    """Return the sort key of an end of a link, by which the sender of a message comes first: of two
+    brokers the leader sends some kinds, and gets others."""
+    if side_of(end) != sender:
+        return 2
+    role = end.partition(":")[0]
+    leads = 1 if role == "leader" else -1 if role in ("follower", "followers", "lagging") else 0
+    return dice.rng.random() - 2 * (leads if kind in _BY_LEADER else -leads)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import ONE_NODE, Drawing, Site
-from nemesis.faults.link_fault import DROP, BetweenNodes, LinkFault, between, draw_other_end
+from nemesis.faults.link_fault import DROP, BetweenNodes, LinkFault, between
 from nemesis.faults.words import target
 from nemesis.links.rule import LinkRule
 
@@ -36,10 +36,6 @@ class Cut(BetweenNodes, _Partition, frozen=True, kw_only=True, tag="cut"):
         aliases=ALIASES,
         delays_follower=(2, 3),
     )
-
-    @classmethod
-    def draw_fields(cls, dice: Dice, on: str) -> dict[str, Any]:
-        return {"to": draw_other_end(dice, on), "two_way": dice.chance(0.5)}
 
     def words(self) -> str:
         arrow = "in both directions" if self.two_way else "one way"
@@ -120,10 +116,6 @@ class Ring(_Partition, frozen=True, kw_only=True, tag="ring"):
             if cut_off:
                 rules.append(LinkRule(senders=cut_off, receivers=(node,), action="drop"))
         return rules
-
-    @classmethod
-    def draw(cls, dice: Dice, at_ms: int) -> Ring:
-        return Ring(at_ms=at_ms, for_ms=dice.span())
 
 
 def _exact_ring(order: list[str]) -> dict[str, set[str]]:

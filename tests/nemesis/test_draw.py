@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from nemesis import ready_made
 from nemesis.draw import at_groups, draw, expand
 from nemesis.faults import KINDS, ClockRate, Kill, aliases, storm_kinds
-from nemesis.faults.link_fault import KIND_GROUPS
-from nemesis.faults.messages import Link, for_protocol
+from nemesis.faults.dice import Dice
+from nemesis.faults.messages import routes
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, check, parse
+from node.core.protocol import METADATA_PROTOCOL, REGISTRY, Commit, LeaderBy
 from node.formats.errors import UsageError
 from node.formats.messages import AnyMessage
 from tests.support import python_process
@@ -207,9 +208,18 @@ def test_small_clusters_get_what_they_are_large_enough_for() -> None:
         assert kinds == set(ALIASES["all"]) - {"bridge", "ring"}
 
 
-def test_message_kinds_exist() -> None:
-    known = {str(kind.__struct_config__.tag) for kind in AnyMessage.__args__}
-    assert {kind for groups in KIND_GROUPS.values() for group in groups for kind in group} <= known
+@pytest.mark.parametrize("protocol", REGISTRY)
+@pytest.mark.parametrize("sides", ["n", "nv", "v", "nc"])
+def test_a_rule_is_about_messages_that_its_protocol_sends(protocol: str, sides: str) -> None:
+    cluster = Cluster(protocol=protocol, voters=3)
+    kinds = {kind for (kind, *_), _ in routes(Dice(cluster, Workload(), Random(0)), sides)}
+    assert kinds
+    assert kinds <= {str(kind.__struct_config__.tag) for kind in AnyMessage.__args__}
+    rules = METADATA_PROTOCOL if sides == "v" else REGISTRY[protocol]
+    assert ("vote" in kinds) == (sides in ("n", "v") and rules.leader_by is LeaderBy.VOTES)
+    assert ("alter-partition" in kinds) == (sides == "nv" and rules.commit is Commit.ISR)
+    assert ("append-entries" in kinds) == (sides == "n" and rules.pushes)
+    assert ("fetch" in kinds) == (sides != "n" or not rules.pushes)
 
 
 DRAW_HERE = """
@@ -264,16 +274,3 @@ def test_every_drawn_storm_may_be_aimed_at_groups() -> None:
     for seed in SEEDS:
         faults = at_groups(storm(seed), str(seed))
         check(Schedule(cluster=Cluster(voters=1), faults=faults), source=f"seed {seed}")
-
-
-def test_where_leaders_push_a_rule_about_fetches_is_about_appends() -> None:
-    timed: dict[str, Any] = {"at_ms": 0, "for_ms": 5, "action": "hold"}
-    match = {"partition": "log-0", "diverging": {"given": True}}
-    answers = Link(on="n1", to="n2", kinds=("fetch-response",), match=match, **timed)
-    moved = for_protocol(answers, "quorum-push")
-    assert moved == replace(answers, kinds=("append-entries",), match={"partition": "log-0"})
-    reads = Link(on="n1", to="clients", kinds=("fetch-response",), **timed)
-    kept = [for_protocol(answers, "quorum"), for_protocol(reads, "quorum-push")]
-    assert kept == [answers, reads]
-    votes = Link(on="n1", to="n2", kinds=("vote",), **timed)
-    assert for_protocol(votes, "quorum-push") == votes

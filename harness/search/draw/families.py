@@ -24,7 +24,7 @@ from nemesis.faults.link_fault import LinkFault
 from nemesis.formats.schedule import Cluster, Fault, Workload
 from nemesis.ready_made import RESTART_MS
 
-STORMS_VERSION: Final = 27
+STORMS_VERSION: Final = 28
 """The version of these families; under another one a seed draws another storm."""
 Disks = Literal["none", "one", "any"]
 """The number of nodes that may lose unsynced writes in a storm that a system must survive."""

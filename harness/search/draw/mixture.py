@@ -16,12 +16,11 @@ from harness.search.draw.corpus import CORPUS
 from harness.search.draw.variation import vary
 from harness.search.grammar.phrases import compose
 from harness.systems.floodmark.system import SYSTEM
-from nemesis.faults.messages import for_protocol
 from nemesis.formats.schedule import Schedule
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GENERATOR_VERSION: Final = 4034
+GENERATOR_VERSION: Final = 4035
 """The version of the generator; under another one a seed draws another schedule."""
 CORPUS_SEED: Final = 1000
 """The seed whose schedules the numbers in the corpus name."""
@@ -44,13 +43,8 @@ class Mixture(NamedTuple):
         """Draw the schedule of this number, independently of all others."""
         rng = random.Random(f"search/{seed}/{number}")
         if number % _STAYING == _STAYING // 2:
-            drawn = self._staying(rng)
-        elif number % _VARIED == 1:
-            drawn = self._varied(rng)
-        else:
-            drawn = compose(rng, *self)
-        faults = tuple(for_protocol(fault, self.protocol) for fault in drawn.faults)
-        return msgspec.structs.replace(drawn, faults=faults)
+            return self._staying(rng)
+        return self._varied(rng) if number % _VARIED == 1 else compose(rng, *self)
 
     def of_corpus(self, number: int) -> Schedule:
         """Return the schedule that a number in the corpus names."""

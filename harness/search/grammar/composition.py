@@ -11,24 +11,26 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from harness.search.grammar.weights import Choices
+from harness.search.grammar.weights import WEIGHTS, Choices
 from nemesis.faults import ElectPreferred
-from nemesis.faults.dice import Dice, Spot
+from nemesis.faults.dice import Dice, Spot, side_of
 from nemesis.faults.kind import KINDS, Consequence, FaultKind
+from nemesis.faults.link_fault import unreached
 from nemesis.formats.schedule import After, Cluster, Fault, Workload
 from node.formats import trace
 from node.formats.trace import METADATA_PARTITION
 
 MOST_FAULTS: Final = 24
-LATEST_MS: Final = 3000
-"""No fault at a fixed time begins later; those that wait for an event may come later."""
-LAST_MS: Final = 3400
-"""No fault at a fixed time begins later: a storm lasts three seconds and a half."""
+LAST_MS: Final = 3200
+"""No fault comes later: a storm lasts three seconds and a half."""
+_LATE_MS: Final = 2400
+"""No fault counts from one that comes later, but the inner ones of a phrase."""
 _LONGEST_MS: Final = 300
 """The longest time that a fault is taken to need until the next one."""
 _OF_CONTROLLER: Final = (trace.PARTITION, trace.PROPOSED, trace.ISR)
 _WITHIN: Final = (1.1, 1.3, 1.7)
 """Factors of the session by which a fault comes if its event does not."""
+_SOONER: Final = 0.7
 _METADATA_PERCENT: Final = 4
 _VICTIM_PERCENT: Final = 80
 _FOCUS_PERCENT: Final = 60
@@ -44,8 +46,8 @@ class Composition:
     `kinds` are the kinds of its faults, `partition` is the one that most faults are about,
     `brokers` the names that the roles first, second, third stand for. `votes`: replicas elect their
     leader by votes. The nodes of `cast` play most parts, `focus` that of a phrase. `leads` is the
-    broker that probably leads, "" if that is open; `former` led before. `now_ms` is about when the
-    last fault has had its effect."""
+    broker that probably leads, "" if that is open; `former` led before. `times_ms` are about when
+    each fault comes, `now_ms` is when all would have had their effect one after the other."""
 
     choose: Choices
     cluster: Cluster
@@ -58,9 +60,10 @@ class Composition:
     leads: str = "n1"
     now_ms: int = 0
     faults: list[Fault] = field(default_factory=list)
-    held: int = 0
+    times_ms: list[int] = field(default_factory=list)
     former: str = ""
     focus: str = ""
+    _comes_ms: int = 0
 
     @property
     def full(self) -> bool:
@@ -110,16 +113,16 @@ class Composition:
         if not self.faults:
             return self._first()
         at = len(self.faults) - 1
-        if at and self.choose.of("from") == "earlier":
+        if at and (self.times_ms[at] > _LATE_MS or self.choose.of("from") == "earlier"):
             at = self.choose.rng.randrange(at)
         delay_ms = self.choose.number("delay")
         match self.choose.of("moment"):
             case "event":
                 return self.since(self.event(at), delay_ms, at)
             case "with":
-                return later(self.faults[at], delay_ms)
+                return self.later(at, delay_ms)
             case "end" if (for_ms := self.faults[at].for_ms) is not None:
-                return later(self.faults[at], for_ms + delay_ms)
+                return self.later(at, for_ms + delay_ms)
             case _:
                 return self._timed(delay_ms + self.lasts())
 
@@ -129,26 +132,37 @@ class Composition:
         if not fault.name:
             number = at % len(self.faults)
             self.faults[at] = fault = replace(fault, name=f"f{number}")
+        # Clients write all the time; other events take a part of the time that they have.
+        writes_ms = 30 * after.nth if after.event in WEIGHTS["flow"] else 0
+        takes_ms = writes_ms or round(_SOONER * (after.within_ms or 0))
+        self._comes_ms = self.times_ms[at] + takes_ms + delay_ms
         return {"after": replace(after, since=fault.name, delay_ms=delay_ms)}
 
     def _first(self) -> dict[str, Any]:
         if self.choose.of("first") == "time":
             return self._timed(self.choose.rng.choice((5, 60, 150, 300)))
-        event = self.choose.of("flow")
+        event, self._comes_ms = self.choose.of("flow"), 100
         return {"after": self._after(event, nth=self.choose.rng.randint(1, 6))}
 
     def _timed(self, ms: int) -> dict[str, Any]:
-        self.now_ms = min(self.now_ms + ms, LATEST_MS)
-        return {"at_ms": self.now_ms}
+        self._comes_ms = min(self.now_ms + ms, LAST_MS)
+        return {"at_ms": self._comes_ms}
+
+    def later(self, at: int, delay_ms: int) -> dict[str, Any]:
+        """Return the moment of a fault, by its number, later by `delay_ms`."""
+        after = self.faults[at].after
+        self._comes_ms = self.times_ms[at] + delay_ms
+        if after is None:
+            return {"at_ms": min((self.faults[at].at_ms or 0) + delay_ms, LAST_MS)}
+        return {"after": replace(after, delay_ms=after.delay_ms + delay_ms)}
 
     def meanwhile(self, at: int) -> dict[str, Any]:
         """Draw a moment soon after a fault begins: mostly when something else is written."""
-        match self.choose.of("meanwhile"):
-            case "later":
-                return later(self.faults[at], self.choose.number("soon"))
-            case event:
-                after = self._after(event, nth=self.choose.number("nth"), role="leader")
-                return self.since(after, self.choose.number("delay"), at)
+        event = self.choose.of("meanwhile")
+        if event == "later":
+            return self.later(at, self.choose.number("soon"))
+        after = self._after(event, nth=self.choose.number("nth"), role="leader")
+        return self.since(after, self.choose.number("delay"), at)
 
     def event(self, at: int) -> After:
         """Draw an event that a fault may cause; let the fault last until its effect."""
@@ -215,51 +229,45 @@ class Composition:
 
     def atom(self, kind: type[FaultKind], on: str = "", **when: Any) -> Fault | None:
         """Add a fault of a kind, at the moment `when` or a drawn one; return it. None if the
-        schedule is full."""
-        if self.full:
+        schedule is full, or over before the moment comes."""
+        when = when or self.moment()
+        if self.full or self._comes_ms > LAST_MS:
             return None
         on = on or self.who()
         if kind is ElectPreferred and on in (self.leads, f"leader:{self.partition}"):
             on = self.broker(but=self.leads) if self.leads else self.former
         spot = Spot(
             dice=self.dice,
-            on=self.broker() if _is_client(on) and not kind.on_links else on,
+            on=self.broker() if side_of(on) == "c" and not kind.on_links else on,
             other=self._other(on),
             partition=self.partition,
             for_ms=self.lasts("down" if Consequence.RESTART in kind.consequences else "factor"),
             votes=self.votes,
-            again=any(fault.what == kind.__struct_config__.tag for fault in self.faults),
+            leads=self.leads,
+            before=tuple(self.faults),
         )
-        when = when or self.moment()
         fault: Fault = replace(kind.compose(spot), **{"at_ms": None, "after": None, **when})
-        self.faults.append(fault)
-        if isinstance(fault, ElectPreferred):
-            self._led_by(fault.first)
-        elif Consequence.ELECTION in kind.consequences and spot.on in self._leaders():
-            self._led_by("")
-        self.now_ms = min(self.now_ms + min(fault.for_ms or 20, _LONGEST_MS), LATEST_MS)
+        self.add(fault)
+        ends = Consequence.ELECTION in kind.consequences and spot.on in self._leaders()
+        if ends or isinstance(fault, ElectPreferred):
+            self.leads, self.former = getattr(fault, "first", ""), self.leads or self.former
         return fault
 
-    def _led_by(self, name: str) -> None:
-        self.leads, self.former = name, self.leads or self.former
+    def add(self, fault: Fault) -> None:
+        """Add a fault, at the moment that was drawn last."""
+        self.faults.append(fault)
+        self.times_ms.append(self._comes_ms)
+        self.now_ms = min(self.now_ms + min(fault.for_ms or 20, _LONGEST_MS), LAST_MS)
 
     def _other(self, on: str) -> str:
         """Draw the other end of the links of a fault on `on`."""
-        match self.choose.of("other", *(("leader",) if on in self._leaders() else ())):
-            case "leader":
-                return f"leader:{self.partition}"
-            case "cast":
-                return self.who()
-            case other:
-                return other
-
-
-def later(fault: Fault, delay_ms: int) -> dict[str, Any]:
-    """Return the moment of a fault, later by `delay_ms`."""
-    if fault.after is None:
-        return {"at_ms": min((fault.at_ms or 0) + delay_ms, LAST_MS)}
-    return {"after": replace(fault.after, delay_ms=fault.after.delay_ms + delay_ms)}
-
-
-def _is_client(target: str) -> bool:
-    return target[0] == "c" and target != "controller"
+        without = {on, *unreached(self.dice, on)}
+        if on in self._leaders():
+            without |= {"leader"} | ({"rest"} if on == "all" else set())
+        other = self.choose.of("other", *without)
+        if other == "cast":
+            node = self.who()
+            ends = {"v": "voters", "c": "clients"}
+            alike = node == on or ends.get(side_of(node)) in without
+            return ("all" if on == "all" else "rest") if alike else node
+        return f"leader:{self.partition}" if other == "leader" else other

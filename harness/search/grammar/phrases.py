@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from harness.search.grammar.composition import Composition
 from harness.search.grammar.conditions import draw_conditions
 from harness.search.grammar.weights import Choices
-from nemesis.faults import KINDS, FaultKind, Link, Release
+from nemesis.faults import KINDS, Link, Release
 from nemesis.faults.dice import Dice
 from nemesis.formats.schedule import Schedule, Workload
 from node.core.protocol import LeaderBy
@@ -93,20 +93,21 @@ def stale(d: Composition, depth: int) -> None:
     rule = d.atom(Link)
     if not isinstance(rule, Link):
         return
-    d.held += 1
-    name, for_ms = rule.name or f"held-{d.held}", max(rule.for_ms or 0, 900)
+    at = len(d.faults) - 1
+    name, for_ms = rule.name or f"held-{at}", max(rule.for_ms or 0, 900)
     late = d.choose.of("late", *(("duplicate",) if "produce" in rule.kinds else ()))
     if late == "hold":
         rule = replace(rule, action="hold", delay_ms=0, jitter_ms=0, limit=None)
     else:
         action: Literal["delay", "duplicate"] = "delay" if late == "delay" else "duplicate"
         rule = replace(rule, action=action, delay_ms=max(rule.delay_ms, d.lasts("late by")))
-    d.faults[-1] = replace(rule, name=name, for_ms=for_ms)
+    d.faults[at] = replace(rule, name=name, for_ms=for_ms)
     d.focus = rule.on if rule.on in d.brokers else rule.to if rule.to in d.brokers else ""
     phrase(d, depth + 1)
     d.focus = ""
     if late == "hold" and not d.full:
-        d.faults.append(Release(of=name, **d.moment()))
+        d.faults[at] = replace(d.faults[at], for_ms=None)
+        d.add(Release(of=name, **d.moment()))
 
 
 def only(d: Composition, depth: int) -> None:
@@ -114,12 +115,8 @@ def only(d: Composition, depth: int) -> None:
     alone = {d.broker()} | ({d.broker()} if d.choose.chance(30) else set())
     others = ",".join(name for name in d.cluster.broker_names() if name not in alone)
     if others:
-        d.atom(_down(d), others)
-
-
-def _down(d: Composition) -> type[FaultKind]:
-    """Draw a kind of this schedule that ends processes; a kill if it has none."""
-    return KINDS[d.choose.rng.choice([kind for kind in _DOWN if kind in d.kinds] or ["kill"])]
+        kinds = [kind for kind in _DOWN if kind in d.kinds] or ["kill"]
+        d.atom(KINDS[d.choose.rng.choice(kinds)], others)
 
 
 _PHRASES: Final[Mapping[str, Phrase]] = {
@@ -191,4 +188,5 @@ def compose(
 def _lasting(drawing: Composition, workload: Workload) -> Workload:
     """Return the workload, as long as the faults need; a member needs some time to take part."""
     tail_ms = drawing.choose.rng.choice((300, 500, 800)) * (2 if workload.members else 1)
-    return replace(workload, duration_ms=min(3500, drawing.now_ms + tail_ms))
+    last_ms = max([drawing.now_ms, *drawing.times_ms])
+    return replace(workload, duration_ms=min(3500, last_ms + tail_ms))
