@@ -39,8 +39,7 @@ class Replica:
 
 
 def deleted_below(s: Story, partition: str) -> int:
-    """Return the highest offset that a log of a replica began at, at the end or by a trace; 0 where
-    the promise has no retention."""
+    """Return the highest start of a log, by dumps, traces and answers; 0 without `retention`."""
     if not s.run["promise"].get("retention"):
         return 0
     began = [
@@ -55,7 +54,8 @@ def deleted_below(s: Story, partition: str) -> int:
         for event in events
         if event["event"] == "deleted" and event.get("partition") == partition
     ]
-    return max(began, default=0)
+    reads = (read for line in s.history if line.type == "ok" for read in line.reads)
+    return max(0, *began, *(read.log_start for read in reads if read.partition == partition))
 
 
 def deleted_at(s: Story, partition: str) -> tuple[tuple[int, int], ...] | None:
