@@ -46,12 +46,12 @@ def future_read(group: Group) -> Iterator[Cases]:
     read, writer, begun = known.read_records, known.writer_of_read, known.sends.invoke_us
     rows = np.flatnonzero(np.append(begun, -1)[writer] > known.read_at)
     parts: list[tuple[I64, ...]] = [(rows, read.value[rows], read.offset[rows], writer[rows])]
-    failed = known.polls.take((known.polls.outcome != Outcome.OK) & (known.polls.count > 0))
-    others = (failed, group.of(Unplaced))
+    placed = (known.polls, group.of(Contents))
+    failed = [each.take((each.outcome != Outcome.OK) & (each.count > 0)) for each in placed]
+    others = (*failed, group.of(Unplaced))
     for reads in others:
         run, *seen = _seen(known, reads)
-        done = reads.complete_us[run]
-        early = (done >= 0) & (begun[seen[-1]] > done)
+        early = (reads.complete_us[run] >= 0) & (begun[seen[-1]] > reads.complete_us[run])
         parts.append((run[early], *(column[early] for column in seen)))
     table = np.concatenate([[np.full(len(p[0]), n), *p] for n, p in enumerate(parts)], axis=1)
     table = table[:, ~known.is_shared(table[2])]
