@@ -85,8 +85,8 @@ def run(given: argparse.Namespace) -> int:
         rows = list(_rows(protocol, given.draws, given.store / f"{protocol}.jsonl"))
         numbers = sorted(row.number for row in chosen(rows, given.most))
         head = f"{protocol} "
-        text, width = " ".join(map(str, numbers)), 78 + len(head)
-        lines += textwrap.wrap(text, width, initial_indent=head, subsequent_indent=head)
+        text = " ".join(map(str, numbers))
+        lines += textwrap.wrap(text, 99, initial_indent=head, subsequent_indent=head)
     head, _, _ = FILE.read_text("utf-8").partition('"""\\\n')
     FILE.write_text(head + '"""\\\n' + "\n".join(lines) + '\n"""\n', "utf-8")
     return 0
