@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -83,7 +83,9 @@ class Injector:
         self._active: dict[int, Injected] = {}
         self._changing: dict[int, Injected] = {}
         self._tries: Counter[int] = Counter()
-        self._looked: Counter[int] = Counter()
+        sought_ms = cluster.timings.session_ms + cluster.timings.election_max_ms
+        self._look_ms = max(1, sought_ms // _LOOKS)
+        self._absent: defaultdict[int, list[str]] = defaultdict(list)
         self._now_ms = 0
         self._begun = False
         self.operated = 0
@@ -174,14 +176,15 @@ class Injector:
         )
 
     def heal_all(self) -> None:
-        """End the storm: heal all links, and bring all nodes up. Faults that never came are
-        recorded as missed."""
+        """End the storm: heal all links, bring all nodes up, record faults that never came."""
         start_us = self._world.now_us()
         late = [(act, index) for _, act, index, _ in self._due] + self._fired
         due = {i: "the storm ended before its time" for act, i in late if act == _INJECT}
         self._triggers[_OPERATE].give_up()
         for index, why in sorted((due | self._triggers[_INJECT].give_up()).items()):
-            self._write(index, "missed", start_us, detail=why)
+            sought = self._absent.get(index)
+            action: Action = "skipped" if sought and self._schedule.drawn else "missed"
+            self._write(index, action, start_us, detail=sought[-1] if sought else why)
         self._due.clear()
         self._fired.clear()
         nodes = {node for active in self._active.values() for node in active.nodes}
@@ -220,11 +223,9 @@ class Injector:
                 raise Absent(f"nobody is {fault.place} now")
             injected = fault.inject(self._site(index, on))
         except FloodmarkError as error:
-            if isinstance(error, Absent) and self._looked[index] < _LOOKS:
-                self._looked[index] += 1
-                timings = self._cluster.timings
-                wait_ms = max(1, (timings.session_ms + timings.election_max_ms) // _LOOKS)
-                heapq.heappush(self._due, (now_ms + wait_ms, _INJECT, index, 0))
+            if isinstance(error, Absent) and len(self._absent[index]) < _LOOKS:
+                self._absent[index].append(str(error))
+                heapq.heappush(self._due, (now_ms + self._look_ms, _INJECT, index, 0))
                 return
             self._begin_to_count(fault.name, now_ms)
             self._fail(index, start_us, str(error), on.nodes)

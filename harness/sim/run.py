@@ -412,8 +412,9 @@ def _sentence(violations: tuple[Violation, ...], checked: RunResult) -> str:
 def _only_seen_by(
     violations: tuple[Violation, ...], checked: RunResult
 ) -> Literal["", "invariants", "checker"]:
-    """Return which checker alone found a violation. Only the offline checker judges liveness."""
-    by_checker = [p for p in _invalid(checked) if p != "liveness"]
+    """Return which checker alone found a violation. Of liveness the invariants know ends only."""
+    known = {violation.property for violation in violations}
+    by_checker = [p for p in _invalid(checked) if p != "liveness" or p in known]
     if bool(violations) == bool(by_checker):
         return ""
     return "invariants" if violations else "checker"

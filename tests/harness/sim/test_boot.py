@@ -89,4 +89,4 @@ def test_a_step_that_never_ends_is_found_shrunk_and_replayed(
     assert len(smallest.faults) < len(finding.drawn.faults)
     (again,) = replay(ReplayRequest(file=findings.folder_of(tmp_path, finding)))
     assert again.failed
-    assert "unexplained-exit" in again.sentence
+    assert "n1 ended by itself with code 70, 0.466 s into the storm" in again.sentence

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harness.sim.metadata_rules import _broker
 from harness.sim.run import simulate
-from nemesis.faults import Cut, Kill, Link, Pause
+from nemesis.faults import Cut, Isolate, Kill, Link, Pause
 from nemesis.formats.schedule import Schedule
 from node.core import (
     election,
@@ -44,6 +44,7 @@ DEAF = plan(
     Cut(at_ms=800, on="v1", to="n2", two_way=False, for_ms=3000),
     Kill(at_ms=1200, on="n3", for_ms=1000),
 )
+ALONE = plan(Isolate(at_ms=800, on="leader:log-0", for_ms=3000), protocol="quorum")
 UNANSWERED = plan(
     Link(at_ms=500, on="n1", to="v1", action="drop", kinds=("alter-partition",), for_ms=2500),
     Pause(at_ms=900, on="n2", for_ms=1600),
@@ -66,14 +67,14 @@ BROKEN: list[tuple[Schedule, Any, str, Any, str]] = [
     (KAFKA, Replica, "save_hw", lambda *_: None, "stored"),
     (MOVES, partitions, "_delete", lambda *_: None, "keeps its log or high watermark"),
     (PRODUCERS, Producers, "judge", lambda *_: (Standing.GAP, None), "appended 0 records"),
-    (storm(2, protocol="kafka"), Controller, "tick", lambda *_: 1 << 62, "did not fence"),
+    (DEAF, Controller, "tick", lambda *_: 1 << 62, "did not fence"),
     (
         *(DEAF, Controller, "on_heartbeat"),
         lambda c, ctx, *m: (_beats(c, ctx, *m), c._heard_us.update({m[1].broker: ctx.now_us})),
         "did not fence n2",
     ),
     (UNANSWERED, isr_change, "_send", _once, "did not repeat"),
-    (storm(2, protocol="quorum"), Quorum, "_lost_majority", lambda *_: False, "asked lately"),
+    (ALONE, Quorum, "_lost_majority", lambda *_: False, "asked lately"),
     (MEMBERS, coordinator, "WaitingAnswer", lambda to, _, m: WaitingAnswer(to, 0, m), "committed"),
     (MEMBERS, decide, "_reconciled", lambda *a: _reconciled(*a[:3], ()), "did not give it up"),
     (KAFKA, Controller, "_on_shutdown", lambda *_: None, "for stopping"),

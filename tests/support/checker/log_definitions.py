@@ -55,7 +55,8 @@ def deleted_below(s: Story, partition: str) -> int:
         if event["event"] == "deleted" and event.get("partition") == partition
     ]
     reads = (read for line in s.history if line.type == "ok" for read in line.reads)
-    return max(0, *began, *(read.log_start for read in reads if read.partition == partition))
+    began += [read.log_start for read in reads if read.partition == partition]
+    return max(began, default=0)
 
 
 def deleted_at(s: Story, partition: str) -> tuple[tuple[int, int], ...] | None:
