@@ -238,10 +238,9 @@ class _Storm:
         return KINDS[kind]
 
     def _squeezed(self) -> list[Fault]:
-        """Return one short fault, for a storm too short for any episode."""
-        drawn: Fault = self._next(self._kinds).draw(self._dice, self._start)
+        """Return one short fault on any one node, for a storm too short for any episode."""
         room = max(1, (self._end - self._start) // 2)
-        return [drawn if drawn.for_ms is None else replace(drawn, for_ms=room)]
+        return [self._next(self._kinds).draw_on(self._dice, "any", self._start, room)]
 
 
 def _row(places: Mapping[str, Sequence[int]]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 # Suites run inside this process forget the modules that they import, but not those of this one.
+import harness.replay.pages
 import harness.systems.external.system
 import harness.systems.floodmark.system  # noqa: F401
 from tests.support import python_process
