@@ -290,8 +290,7 @@ def _exits(group: Group) -> str:
     exits, traces, meta = group.of(Exits), group.of(TraceFiles), group.meta
     each = zip(exits.node.tolist(), exits.incarnation.tolist(), strict=True)
     ended = {(exits.name(node), incarnation) for node, incarnation in each}
-    was_stopped = meta.world == "real" and meta.phases.end_us > 0
-    was_stopped &= not (meta.goes_on or meta.impaired)
+    was_stopped = meta.world == "real" and meta.phases.end_us > 0 and not meta.impaired
     for node, last in zip(traces.node.tolist(), traces.incarnation.tolist(), strict=True):
         for incarnation in range(1, last + was_stopped):
             if (traces.name(node), incarnation) not in ended:

@@ -18,7 +18,6 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     protocol: str = ""
     state: str = "finished"
-    goes_on: bool = False
     world: str = ""
     seal: str = ""
     # The files that the system says it leaves; `declared`: whether run.json lists them at all.

@@ -143,10 +143,10 @@ class RunInfo(msgspec.Struct, kw_only=True):
     history the checker sets `complete_reads` (clients read all records). `undelivered` counts, by
     receiver, messages that the links lost during the recovery by no fault: a process was not there
     or did not read, or the host was overloaded. `seal` is the digest of `seal.json`, "" before the
-    end of the run. `goes_on`: the cluster was left running for another run. `failover_ms` is how
-    long a failover of the system takes at most, 0 if it is unknown; that of a third-party system
-    includes a restart: as declared, or as long as the start of the cluster took if that was longer.
-    `bypassed` are connections between nodes that no link fault touches."""
+    end of the run. `failover_ms` is how long a failover of the system takes at most, 0 if it is
+    unknown; that of a third-party system includes a restart: as declared, or as long as the start
+    of the cluster took if that was longer. `bypassed` are connections between nodes that no link
+    fault touches."""
 
     run: str = ""
     name: str = ""
@@ -169,7 +169,6 @@ class RunInfo(msgspec.Struct, kw_only=True):
     epoch_us: Time = 0
     monotonic_us: Time = 0
     state: str = ""
-    goes_on: bool = False
     recovery_limit_ms: Milliseconds = 0
     failover_ms: Milliseconds = 0
     versions: dict[str, Any] = {}

@@ -238,7 +238,8 @@ def _changed(s: BrokerStep, b: PartitionRecord, a: PartitionRecord, image: Image
         yield f"changed {name} from {was} to epoch {a.leader_epoch} of {a.leader}"
     ends, least = {*b.replicas} - {*a.replicas}, min(a.min_isr, len(a.replicas))
     clean = rules.elr and not s.core.ctx.config.unclean_election
-    if clean and once and ends and ends <= {*b.removing} and len({*a.isr, *a.elr}) < least:
+    moved = ends and (not b.target or ends <= {*b.removing})
+    if clean and once and moved and len({*a.isr, *a.elr}) < least:
         yield f"ended a move of {name} with ISR {a.isr}, and {least} are to have what is committed"
     if a.partition_epoch <= b.partition_epoch:
         yield f"changed {name}, and its partition epoch {b.partition_epoch} did not rise"

@@ -95,20 +95,20 @@ def _hard_link(file: Path, outside: Path) -> None:
     os.link(outside / "precious", file)
 
 
-def _fifo(file: Path, outside: Path) -> None:
+def fifo(file: Path, outside: Path) -> None:
     os.mkfifo(file)
 
 
-def _device(file: Path, outside: Path) -> None:
+def device(file: Path, outside: Path) -> None:
     file.symlink_to("/dev/zero")
 
 
-def _hole(file: Path, outside: Path) -> None:
+def hole(file: Path, outside: Path) -> None:
     with file.open("wb") as opened:
         opened.truncate(_HOLE_BYTES)
 
 
-def _folder(file: Path, outside: Path) -> None:
+def a_folder(file: Path, outside: Path) -> None:
     file.mkdir()
 
 
@@ -117,7 +117,7 @@ def _of_another(file: Path, outside: Path) -> None:
 
 
 INSTEAD: Final = (
-    *(_link, _dangling, _link_to_folder, _hard_link, _fifo, _device, _hole, _folder),
+    *(_link, _dangling, _link_to_folder, _hard_link, fifo, device, hole, a_folder),
     _of_another,
 )
 NAMES: Final = ("../../outside", "/OUTSIDE/x", "..", "", "a\u202eb\udcff\n", "x" * 5000, "LINK/x")
@@ -170,7 +170,7 @@ def cases(sound: Path) -> Iterator[Case]:
         lines = commands(file, finding)
         kept = (lines[0], lines[1 + number % (len(lines) - 1)])
         yield Case(f"{file} {instead.__name__}", _replaced(file, instead), kept)
-    for folder, instead in itertools.product(folders, (_link_to_folder, _dangling, _fifo, _folder)):
+    for folder, instead in itertools.product(folders, (_link_to_folder, _dangling, fifo, a_folder)):
         # A link that a person names, such as `latest`, is followed.
         lines = commands(folder, finding)
         if instead is _link_to_folder:
@@ -188,7 +188,7 @@ def cases(sound: Path) -> Iterator[Case]:
     yield from _without_baseline(finding)
     yield from _searched()
     for file in files:
-        yield Case(f"{file} swapped", _replaced("x", _folder), commands(file, finding), file)
+        yield Case(f"{file} swapped", _replaced("x", a_folder), commands(file, finding), file)
 
 
 def commands(file: str, finding: str) -> tuple[tuple[str, ...], ...]:
@@ -222,7 +222,7 @@ def _without_baseline(finding: str) -> Iterator[Case]:
 
 def _searched() -> Iterator[Case]:
     """Yield stores for a search of a system: untouched ones, and those that one was made in."""
-    links = (_link_to_folder, _dangling, _fifo, _folder)
+    links = (_link_to_folder, _dangling, fifo, a_folder)
     for name, instead in itertools.product(SEARCHED, links):
         yield Case(f"searched, {name} {instead.__name__}", _after_search(name, instead), (STORMS,))
     for name in ("searches", "search-output.txt", "findings"):

@@ -20,10 +20,10 @@ from harness.runs.judge import judge, summarise, wrong_lines
 from node.formats.run_folder_entries import foreign_entry
 from reports import build
 from reports.theme import ReportError
+from tests.lab.hostile import a_folder, device, fifo, hole
 from tests.support.paths import contents
 from tests.support.stage_folder import sound
 
-SPARSE_BYTES = 10 << 30
 FILES = (
     *("run.json", "seal.json", "schedule.json", "history.jsonl", "faults.jsonl", "exits.jsonl"),
     *("messages.jsonl", "results.json", "checked.json", "trace/n1.jsonl", "logs/n2.jsonl"),
@@ -56,23 +56,6 @@ def link(path: Path, outside: Path) -> None:
     path.symlink_to(outside / "results.json")
 
 
-def fifo(path: Path, outside: Path) -> None:
-    os.mkfifo(path)
-
-
-def device(path: Path, outside: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def sparse(path: Path, outside: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(SPARSE_BYTES)
-
-
-def folder(path: Path, outside: Path) -> None:
-    path.mkdir()
-
-
 def refused(run: Path, why: str) -> None:
     """Nothing judges the run, or builds a page of it."""
     before = contents(run) if "hole" not in why else {}
@@ -92,8 +75,8 @@ def refused(run: Path, why: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [(name, instead) for name in FILES for instead in (link, fifo, device, sparse)]
-    + [(name, folder) for name in FILES if "/" not in name],
+    [(name, instead) for name in FILES for instead in (link, fifo, device, hole)]
+    + [(name, a_folder) for name in FILES if "/" not in name],
 )
 def test_a_file_that_is_none(
     run: Path, outside: Path, name: str, instead: Callable[[Path, Path], None]
@@ -101,7 +84,7 @@ def test_a_file_that_is_none(
     before = contents(outside)
     (run / name).unlink(missing_ok=True)
     instead(run / name, outside)
-    why = {link: "is a link", device: "is a link", fifo: "FIFO", sparse: "has a hole"}
+    why = {link: "is a link", device: "is a link", fifo: "FIFO", hole: "has a hole"}
     refused(run, f"{name} {why.get(instead, 'is a folder')}" if instead is not fifo else "FIFO")
     assert contents(outside) == before
 
@@ -173,7 +156,7 @@ def test_a_folder_for_results_that_leads_out(run: Path, outside: Path, tmp_path:
 
 def test_a_history_with_a_hole(tmp_path: Path) -> None:
     file = tmp_path / "history.edn"
-    sparse(file, tmp_path)
+    hole(file, tmp_path)
     with pytest.raises(CheckerError, match="has a hole"):
         run_folder_of(file)
     assert "has a hole" in wrong_lines(file)[0]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harness.sim.metadata_rules import _broker
 from harness.sim.run import simulate
-from nemesis.faults import Cut, Isolate, Kill, Link, Pause
+from nemesis.faults import Cut, Isolate, Kill, Link, Pause, Reassign
 from nemesis.formats.schedule import Schedule
 from node.core import (
     election,
@@ -27,9 +27,10 @@ from node.core.controller import Controller
 from node.core.epochs import EpochEnd
 from node.core.groups import coordinator, decide
 from node.core.groups.coordinator import WaitingAnswer
-from node.core.image import BrokerRecord
+from node.core.image import BrokerRecord, PartitionRecord
 from node.core.producers import Producers, Standing
 from node.core.quorum import Quorum
+from node.core.recovery import Recovery
 from node.core.replica import NEVER, PendingAlter, Replica
 from node.formats.messages import Error, Heartbeat
 from tests.support.sim_schedules import plan, storm
@@ -49,12 +50,27 @@ UNANSWERED = plan(
     Link(at_ms=500, on="n1", to="v1", action="drop", kinds=("alter-partition",), for_ms=2500),
     Pause(at_ms=900, on="n2", for_ms=1600),
 )
+_MOVE = Reassign(at_ms=500, partition="log-0", replicas="n2,n4")
+AT_ONCE = plan(_MOVE, brokers=4, replication_factor=2, min_isr=2)
+ALL_CUT = storm(3, protocol="kafka", flush="async", kinds=("kill", "power-cut"))
 _reconciled, _beats = decide._reconciled, Controller.on_heartbeat
+_completed, _longest = election._completed, Recovery.on_info
 
 
 def _once(ctx: Context, pending: PendingAlter) -> None:
     pending.retry_at_us = NEVER
     ctx.send(ctx.controller, pending.request)
+
+
+def _at_once(state: PartitionRecord, *rules: Any) -> PartitionRecord | None:
+    done = _completed(replace(state, min_isr=1, adding=()), *rules)
+    return done and replace(done, min_isr=state.min_isr)
+
+
+def _shortest(recovery: Recovery, image: Any, source: str, info: Any) -> str | None:
+    if _longest(recovery, image, source, info) is None:
+        return None
+    return min((end, name) for name, end in recovery._open[info.partition].answers.items())[1]
 
 
 BROKEN: list[tuple[Schedule, Any, str, Any, str]] = [
@@ -80,6 +96,8 @@ BROKEN: list[tuple[Schedule, Any, str, Any, str]] = [
     (KAFKA, Controller, "_on_shutdown", lambda *_: None, "for stopping"),
     (KAFKA, leader, "serve_waiting", lambda *_, **__: None, "holds a fetch"),
     (MOVES, election, "_completed", lambda *_: None, "does not complete the move"),
+    (AT_ONCE, election, "_completed", _at_once, "ended a move of log-0 with ISR ('n2',)"),
+    (ALL_CUT, Recovery, "on_info", _shortest, "elected n3 to lead log-0, and the logs end at"),
     (MOVES, partitions, "_remove", lambda *_: None, "which is placed on others"),
     (storm(4, protocol="kafka"), follower, "truncation_target", lambda _, n, __: n, "should be at"),
     (KIP_279, truncation, "end_v1", lambda r, epoch: EpochEnd(epoch, 0), "said end of epoch"),
