@@ -65,7 +65,6 @@ WRITES: Final = {
     "checker/ingest/external_history.py": TEMPORARY,
     "harness/nightly/rows.py": PERSON,
     "harness/runs/run_folder.py": GUARD,
-    "harness/search/bisect_builds.py": PERSON,
     "harness/search/bisect_run.py": PERSON,
     "harness/sim/compiled.py": OURS,
     "harness/systems/external/*.py": SYSTEM,

@@ -406,8 +406,8 @@ BUDGETS = {
     "nemesis": 9_743,
     "checker": 18_441,
     "reports": 6_040,
-    "harness": 35_679,
-    "tests": 48_917,
+    "harness": 35_560,
+    "tests": 48_912,
 }
 
 

@@ -12,7 +12,7 @@ from harness.explore.bounds import Bounds, ExploreRequest
 from harness.explore.explorer import Counterexample, Exploration, Explorer
 from harness.explore.model import Model
 from harness.explore.to_run import files_of
-from harness.search.deadline import Stop, never
+from harness.search.worlds.subject import Stop, never
 from harness.sim import compiled, folder
 from node.formats.errors import UsageError
 from node.formats.files import as_part, make_folder, write_whole

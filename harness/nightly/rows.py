@@ -18,8 +18,7 @@ from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import RowRuns
 from harness.nightly import plan
 from harness.nightly.counting import Counting
-from harness.nightly.night import Kind
-from harness.nightly.real_job import RealJob
+from harness.nightly.night import Kind, RealJob
 from harness.runs.options import requested
 from harness.runs.requests import RunRequest, SystemRowsRequest
 from harness.search.catalogue.table import put_into_file

@@ -25,8 +25,7 @@ from harness.formats.nightly_journal import AnyRow, Began, Ran, Skipped
 from harness.nightly import plan
 from harness.nightly.counting import prune
 from harness.nightly.kinds import KINDS
-from harness.nightly.night import Kind, Night
-from harness.nightly.real_job import RealJob
+from harness.nightly.night import Kind, Night, RealJob
 from harness.nightly.requests import NightlyRequest
 from harness.nightly.summary import spent
 from harness.runs.host_disk import kind_of

@@ -5,8 +5,10 @@ Each run is a row of a file of its own, so that the same command goes on where i
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -16,19 +18,59 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.judge import Tell
 from harness.runs.options import load_schedule
 from harness.runs.run_folder import readable_lines
-from harness.search import deadline
 from harness.search.bisect import Bisection
-from harness.search.bisect_builds import Builds
 from harness.search.requests import BisectRequest
 from harness.search.worlds.real import StormSubject
-from harness.search.worlds.subject import RunFolders
+from harness.search.worlds.subject import RunFolders, deadline
 from harness.systems import registry
 from harness.systems.external import versions
 from harness.systems.external.system import ExternalSystem
+from harness.systems.external.versions import run_client
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
 from reports import wording
+
+
+class Builds:
+    """The commits of a clone, and the server of each, which is built when it is first needed."""
+
+    def __init__(self, clone: Path, command: str, binary: str, store: Path) -> None:
+        """Build with the shell `command`, which leaves an executable named `binary`. Checkouts go
+        to a folder of `store`. Raises UsageError."""
+        if not command:
+            raise UsageError("--git needs --build, the command that builds the server")
+        self._clone, self._command, self._binary = clone.absolute(), command, binary
+        self._folder = store.absolute() / "builds"
+
+    def commits(self, ranges: Sequence[str]) -> list[str]:
+        """Return the commits of the range A..B, A included, the oldest first. Raises UsageError."""
+        first, dots, last = ranges[0].partition("..") if len(ranges) == 1 else ("", "", "")
+        if not dots:
+            raise UsageError("--git needs one --versions A..B, two commits of that clone")
+        between = self._git("rev-list", "--first-parent", "--reverse", f"{first}..{last}")
+        return [self._git("rev-parse", f"{first}^{{commit}}"), *between.split()]
+
+    def executable(self, commit: str) -> Path:
+        """Return the server of a commit. Raises FloodmarkError if it cannot be built."""
+        place = self._folder / commit
+        if not place.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._git("worktree", "add", "--force", "--detach", str(place), commit)
+        if not (found := self._built(place)):
+            run_client(["sh", "-c", self._command], place, commit, "build")
+            found = self._built(place)
+        if not found:
+            raise FloodmarkError(f"{place}: the build left no executable {self._binary}")
+        return found[0]
+
+    def _built(self, place: Path) -> list[Path]:
+        found = (file for file in sorted(place.rglob(self._binary)) if file.is_file())
+        return [file for file in found if os.access(file, os.X_OK)]
+
+    def _git(self, *words: str) -> str:
+        return run_client(["git", *words], self._clone, str(self._clone), "read").strip()
+
 
 _USELESS_RUNS: Final = 2
 """A version with so many runs that say nothing is left out."""
@@ -77,7 +119,7 @@ def bisect(request: BisectRequest, interrupts: Interrupts, output: Tell) -> Bise
     if len(names) < 2:
         raise UsageError("name at least two versions: --versions A..B, or --server PATH twice")
     system.check(schedule)
-    is_late = deadline.after(request.budget_s)
+    is_late = deadline(request.budget_s)
     runs = _Runs(request, schedule, binary, builds, output)
     return _answer(names, runs, lambda: is_late() or interrupts.asked, output)
 

@@ -29,11 +29,10 @@ from harness.formats.journal import (
     SearchRow,
     state_of,
 )
-from harness.search import deadline, findings
-from harness.search.deadline import Stop
+from harness.search import findings
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, Pool, work_through
 from harness.search.search_jobs import AnySearchJob, FinishJob, SavedJob, SearchJob
-from harness.search.worlds.subject import RunFolders, Subject
+from harness.search.worlds.subject import RunFolders, Stop, Subject, deadline
 from node.formats.errors import FloodmarkError
 
 FOLDER: Final = "searches"
@@ -266,10 +265,7 @@ class Search:
         if isinstance(row, FinishedRow):
             finding, folder = row.finding, findings.keep(row.finding, self._store)
             if not self._local:
-                late, place = (
-                    deadline.after(self.left_s()),
-                    RunFolders(str(self._store), self.run_name),
-                )
+                late, place = (deadline(self.left_s()), RunFolders(str(self._store), self.run_name))
                 finding = self.subject.complete(finding, folder, late, place)
                 findings.keep(finding, self._store)
             self._finish(finding)

@@ -16,7 +16,6 @@ from harness.runs.judge import Tell, require_spark
 from harness.runs.options import fault_kinds
 from harness.runs.progress import Progress
 from harness.search import findings, table
-from harness.search.deadline import Stop
 from harness.search.draw.families import Disks
 from harness.search.draw.storms import StormGenerator
 from harness.search.jobs import JobProcesses, Pool
@@ -24,7 +23,7 @@ from harness.search.loop import Budget, Search, journal_of
 from harness.search.requests import SearchRequest
 from harness.search.worlds.real import OUTPUT, StormSubject
 from harness.search.worlds.simulated import SimulatedSubject, disk_faults
-from harness.search.worlds.subject import Subject
+from harness.search.worlds.subject import Stop, Subject
 from harness.systems import registry
 from harness.systems.external.links import KERNEL_LINKS
 from harness.systems.interface import System

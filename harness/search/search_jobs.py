@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from harness.formats.finding import Finding
 from harness.formats.journal import FinishedRow, SearchedRow, add_to
-from harness.search import deadline, findings
-from harness.search.shrink.trials import Saver, shrink
+from harness.search import findings
+from harness.search.shrink.shrinker import shrink
 from harness.search.worlds.outcome import ScheduleOutcome
-from harness.search.worlds.subject import Drawn, RunFolders, Subject, drop
+from harness.search.worlds.subject import Drawn, RunFolders, Subject, deadline, drop
 from harness.sim.run import batched_collections
 
 MOST_BUCKETS: Final = 100
@@ -39,7 +39,7 @@ class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
     def do(self) -> SearchedRow:
         subject, began_s = self.subject, time.process_time()
         row = _row(self.key, subject, self.seed, self.first)
-        known, is_late = set(self.known), deadline.after(self.seconds)
+        known, is_late = set(self.known), deadline(self.seconds)
         with batched_collections():
             for number in range(self.first, self.first + self.count):
                 for drawn in subject.runs(self.seed, number, known, self.place):
@@ -102,14 +102,13 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
 
     def do(self) -> FinishedRow:
         subject, place, store = self.subject, self.place, Path(self.place.store)
-        is_late = deadline.after(self.seconds)
-        save = Saver(store, subject.shrinks.save_every_s) if place.store else None
+        is_late = deadline(self.seconds)
         # Shrinking gets one half of the time, the rest what follows.
-        until = deadline.after(self.seconds / 2)
+        until = deadline(self.seconds / 2)
         finding = self.finding
         if not finding.shrunk:
-            finding = shrink(finding, subject, place, stop=until, save=save, tries=self.tries)
-        if save is None:
+            finding = shrink(finding, subject, place, stop=until, tries=self.tries)
+        if not place.store:
             return FinishedRow(key=self.key, finding=finding)
         folder = findings.keep(finding, store)
         finding = subject.complete(finding, folder, is_late, place, form=self.form)

@@ -17,11 +17,9 @@ from harness.formats.journal import FinishedRow, SearchedRow
 from harness.formats.nightly_journal import AnyRow, DeterminismChecked, Ran, Replayed
 from harness.formats.nightly_run import Bucket, NightlyRun, nightly_runs
 from harness.nightly import corpus
-from harness.nightly.kinds.determinism import DeterminismJob
-from harness.nightly.kinds.replays import ReplayJob
+from harness.nightly.kinds import DeterminismJob, ReplayJob
 from harness.nightly.main import run_nightly
-from harness.nightly.night import NightlyEnvironment
-from harness.nightly.real_job import RealJob
+from harness.nightly.night import NightlyEnvironment, RealJob
 from harness.nightly.requests import NightlyRequest
 from harness.replay import pages
 from harness.runs import run_folder

@@ -25,7 +25,7 @@ from checker.formats.verdict import Verdict
 from harness.formats import journal, nightly_journal
 from harness.formats.finding import Finding
 from harness.formats.nightly_journal import Ran
-from harness.nightly.kinds.storms import least_hit
+from harness.nightly.kinds import least_hit
 from harness.search import findings
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError, UsageError

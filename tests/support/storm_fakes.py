@@ -12,11 +12,10 @@ import pytest
 from harness.formats.finding import Finding
 from harness.formats.journal import JobJournal, SearchRow
 from harness.runs import run_folder
-from harness.search.deadline import Stop
 from harness.search.loop import Budget, Search, journal_of
 from harness.search.worlds.outcome import ScheduleOutcome
 from harness.search.worlds.real import StormJob, StormSubject
-from harness.search.worlds.subject import RunFolders
+from harness.search.worlds.subject import RunFolders, Stop
 from nemesis.formats.schedule import Schedule
 from tests.support.local_pool import LocalPool
 

@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import Counterfactual, Explanation
-from harness.search.deadline import Stop, never
 from harness.search.worlds.outcome import (
     ScheduleOutcome,
     failure_inside,
@@ -26,6 +25,7 @@ from harness.search.worlds.outcome import (
     outcome_of,
     run_simulated,
 )
+from harness.search.worlds.subject import Stop, never
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule

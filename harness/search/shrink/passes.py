@@ -6,7 +6,7 @@ still fails, and whether it is valid at all (a fault may name a broker that was 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -26,6 +26,8 @@ FIRST_MS: Final = 1000
 """The earliest first fault for real processes: some record must be acknowledged before."""
 
 Due = TypeVar("Due", Fault, Operation)
+Pass = Callable[[Schedule], Iterator[Schedule]]
+"""A function that proposes schedules that are smaller in one respect, the simplest first."""
 
 
 def possible(schedule: Schedule) -> bool:
@@ -276,3 +278,15 @@ def _fitting(schedule: Schedule) -> Schedule:
 def _tail(schedule: Schedule) -> int:
     """Return a quarter of a failover, as storms are drawn: a session is half of one."""
     return schedule.cluster.timings.session_ms // 2
+
+
+SIMULATED_PASSES: Final[tuple[Pass, ...]] = (
+    lower_names,
+    fewer_operations,
+    smaller_workloads,
+    smaller_clusters,
+    plainer_faults,
+)
+"""The passes after the removal of faults, in this order, for simulated runs, which cost little."""
+REAL_PASSES: Final[tuple[Pass, ...]] = (plainer_kinds, rounder_times, shorter_faults, fewer_clients)
+"""The passes for runs of real processes, which cost much: few proposals, each a large step."""

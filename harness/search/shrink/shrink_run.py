@@ -20,8 +20,7 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.judge import Tell
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
-from harness.search import deadline, findings, table
-from harness.search.deadline import Stop
+from harness.search import findings, table
 from harness.search.jobs import do_one
 from harness.search.requests import ShrinkRequest
 from harness.search.run import simulated_pool, storm_pool
@@ -29,7 +28,7 @@ from harness.search.search_jobs import FinishJob
 from harness.search.worlds.outcome import run_simulated
 from harness.search.worlds.real import StormSubject, outcome_in
 from harness.search.worlds.simulated import SimulatedSubject
-from harness.search.worlds.subject import GIVEN, Drawn, RunFolders
+from harness.search.worlds.subject import GIVEN, Drawn, RunFolders, Stop, deadline
 from harness.systems.setup import Setup, setup_of
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
@@ -44,7 +43,7 @@ def shrink_run(
 ) -> bool:
     """Look for the smallest schedule that fails as a run does. Return whether any fails at all.
     Raises UsageError if the folder is neither a failed run nor a finding, StorageError."""
-    is_late = deadline.after(request.budget_s)
+    is_late = deadline(request.budget_s)
 
     def stop() -> bool:
         return is_late() or interrupts.asked

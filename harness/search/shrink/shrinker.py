@@ -11,29 +11,28 @@ order follows the idea of Hypothesis's `sort_key` (MacIver and Donaldson, 2020).
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from harness.search.deadline import Stop, never
+from harness.formats.finding import Finding, RunCounts, WithoutFault
+from harness.search import findings
 from harness.search.shrink.passes import (
-    fewer_clients,
-    fewer_operations,
+    SIMULATED_PASSES,
+    Pass,
     keeping,
-    lower_names,
     on_fewer,
-    plainer_faults,
-    plainer_kinds,
     possible,
-    rounder_times,
-    shorter_faults,
-    smaller_clusters,
-    smaller_workloads,
     without_each_fault,
 )
+from harness.search.worlds.subject import RunFolders, Stop, Subject, drop, never
 from nemesis.faults import kind_of
 from nemesis.formats.schedule import Cluster, Fault, Schedule
 
@@ -41,19 +40,6 @@ T = TypeVar("T")
 
 FailsAlike = Callable[[Schedule], bool]
 """A function that returns whether a schedule still fails in the way that is being shrunk."""
-Pass = Callable[[Schedule], Iterator[Schedule]]
-"""A function that proposes schedules that are smaller in one respect, the simplest first."""
-SIMULATED_PASSES: Final[tuple[Pass, ...]] = (
-    lower_names,
-    fewer_operations,
-    smaller_workloads,
-    smaller_clusters,
-    plainer_faults,
-)
-"""The passes after the removal of faults, in this order, for simulated runs, which cost little."""
-REAL_PASSES: Final[tuple[Pass, ...]] = (plainer_kinds, rounder_times, shorter_faults, fewer_clients)
-"""The passes for runs of real processes, which cost much: few proposals, each a large step."""
-
 DEFAULT_TRIES: Final = 2_000
 _PLAIN_CLUSTER: Final = Cluster()
 _NUMBER: Final = re.compile(r"\b(?:n|log-)(\d+)\b")
@@ -193,3 +179,108 @@ def minimize_list(items: list[T], fails: Callable[[Sequence[T]], bool]) -> list[
             break
         chunk = max(1, chunk // 2) if not removed else min(chunk, max(1, len(items) // 2))
     return items
+
+
+def shrink(
+    finding: Finding, subject: Subject, at: RunFolders, *, stop: Stop, tries: int = 0
+) -> Finding:
+    """Return the finding with the smallest schedule that fails in the same way in the majority of
+    its runs. If the schedule does not fail again in most runs, it is not shrunk. Smaller findings
+    are kept in the store of `at`, if it has one. `tries` replaces the subject's limit of runs (0:
+    it does not)."""
+    trials = _Trials(finding, subject, at, stop)
+    if not trials.fails_alike(finding.smallest):
+        return trials.finding(shrunk=False)
+    how = subject.shrinks
+    shrinking = Shrinking(
+        finding.smallest,
+        trials.fails_alike,
+        max_tries=tries or how.tries,
+        passes=tuple(how.passes),
+        stop=stop,
+    )
+    trials.smallest = shrinking.run()
+    done = not (shrinking.stopped if subject.most_runs == 1 else shrinking.exhausted)
+    return trials.finding(shrunk=done)
+
+
+class _Trials:
+    """The runs that shrink a finding: of each schedule, in how many of how many runs it failed."""
+
+    def __init__(self, finding: Finding, subject: Subject, at: RunFolders, stop: Stop) -> None:
+        self.smallest = finding.smallest
+        self._finding = finding
+        self._subject = subject
+        self._at = at
+        self._stop = stop
+        self._saved_s = -math.inf
+        self._counts = {
+            finding.drawn.digest(): finding.drawn_counts,
+            finding.smallest.digest(): finding.counts,
+        }
+        self._runs = {finding.smallest.digest(): finding.run} if finding.run else {}
+        self._sentences: dict[str, str] = {}
+
+    def fails_alike(self, schedule: Schedule) -> bool:
+        """Run a schedule until it is decided whether it fails in most runs; return whether."""
+        most, digest = self._subject.most_runs, schedule.digest()
+        known = self._counts.get(digest, RunCounts())
+        while not _is_decided(known, most) and not self._stop():
+            outcome = self._subject.run(schedule, self._at)
+            failed = self._subject.is_alike(self._finding, outcome)
+            known = RunCounts(failed=known.failed + failed, of=known.of + 1)
+            self._counts[digest] = known
+            if failed:
+                self._sentences[digest] = outcome.sentence
+            if failed and outcome.folder and digest not in self._runs:
+                self._runs[digest] = outcome.folder
+            else:
+                drop(outcome.folder, self._at)
+        fails = 2 * known.failed > most
+        if fails:
+            self.smallest = schedule
+            if self._at.store:
+                self._save()
+                self._drop_others()
+        return fails
+
+    def _save(self) -> None:
+        """Keep the smaller finding, unless one was kept a short while ago."""
+        if time.monotonic() - self._saved_s >= self._subject.shrinks.save_every_s:
+            findings.keep(self.finding(shrunk=False), Path(self._at.store))
+            self._saved_s = time.monotonic()
+
+    def _drop_others(self) -> None:
+        """Drop the runs of schedules that are not shown; that of the drawn one stays to the end."""
+        shown = (self.smallest.digest(), self._finding.drawn.digest())
+        for other in [digest for digest in self._runs if digest not in shown]:
+            drop(self._runs.pop(other), self._at)
+
+    def finding(self, *, shrunk: bool) -> Finding:
+        smallest, digest = self.smallest, self.smallest.digest()
+        drawn = self._finding.drawn.digest()
+        return replace(
+            self._finding,
+            sentence=self._sentences.get(digest, self._finding.sentence),
+            smallest=smallest,
+            faults=findings.in_words(smallest),
+            shrunk=shrunk,
+            shrink_runs=sum(one.of for one in self._counts.values()) - 1,
+            counts=self._counts.get(digest, RunCounts()),
+            drawn_counts=self._counts[drawn],
+            without=tuple(self._without(smallest)),
+            run=self._runs.get(digest, ""),
+        )
+
+    def _without(self, schedule: Schedule) -> Iterator[WithoutFault]:
+        """Return for each fault whether the schedule still fails without it, as far as known."""
+        for index, fewer in enumerate(without_each_fault(schedule)):
+            known = self._counts.get(fewer.digest())
+            if known is not None:
+                words = kind_of(schedule.faults[index]).words()
+                yield WithoutFault(fault=index, words=words, counts=known)
+
+
+def _is_decided(counts: RunCounts, most: int) -> bool:
+    """Return whether it is known if more than half of `most` runs fail."""
+    return 2 * counts.failed > most or 2 * (counts.of - counts.failed) >= most

@@ -23,15 +23,14 @@ from harness.runs.program import called
 from harness.runs.run import RunOrder
 from harness.runs.run_folder import readable_lines, remove
 from harness.search.catalogue.known_losses import row_of
-from harness.search.deadline import Stop, never
 from harness.search.draw.families import STORMS_VERSION, Disks
 from harness.search.draw.storms import StormGenerator
 from harness.search.findings import in_words
 from harness.search.jobs import JobProcesses, do_one
 from harness.search.search_jobs import AnySearchJob, SearchJob
-from harness.search.shrink.shrinker import REAL_PASSES
+from harness.search.shrink.passes import REAL_PASSES
 from harness.search.worlds.outcome import ScheduleOutcome
-from harness.search.worlds.subject import Drawn, RunFolders, Shrinks, drop
+from harness.search.worlds.subject import Drawn, RunFolders, Shrinks, Stop, drop, never
 from harness.systems.setup import Setup
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine, took_effect

@@ -13,16 +13,15 @@ from msgspec.structs import replace
 
 from harness.formats.finding import EXPLANATION, REAL, Finding, RunCounts
 from harness.search.catalogue.known_bugs import SearchTarget, correct_protocols
-from harness.search.deadline import Stop
 from harness.search.draw.mixture import GENERATOR_VERSION, Mixture
 from harness.search.findings import in_words
 from harness.search.search_jobs import AnySearchJob, FinishJob, SearchJob
 from harness.search.shrink.explain import explain, write
+from harness.search.shrink.passes import SIMULATED_PASSES
 from harness.search.shrink.real_schedule import real_schedule
-from harness.search.shrink.shrinker import SIMULATED_PASSES
 from harness.search.worlds.endings import judge_with_endings
 from harness.search.worlds.outcome import ScheduleOutcome, run_simulated
-from harness.search.worlds.subject import Drawn, RunFolders, Shrinks
+from harness.search.worlds.subject import Drawn, RunFolders, Shrinks, Stop
 from harness.sim.invariant_checker import STEP_INVARIANTS
 from nemesis.faults import KINDS, aliases
 from nemesis.faults.disks import DISK_GROUP

@@ -5,14 +5,14 @@ differ in one number: a schedule fails if it fails in the majority of `most_runs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from harness.formats.finding import Finding
 from harness.runs.run_folder import remove
-from harness.search.deadline import Stop
-from harness.search.shrink.shrinker import Pass
+from harness.search.shrink.passes import Pass
 from harness.search.worlds.outcome import ScheduleOutcome
 from nemesis.formats.schedule import Schedule
 
@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 
 GIVEN: Final = "a run that failed"
 """The family of a schedule that was not drawn."""
+Stop = Callable[[], bool]
+"""A function that returns True when the work should end with what was found so far."""
+
+
+def never() -> bool:
+    """Return False: a `Stop` for work without a time limit."""
+    return False
+
+
+def deadline(seconds: float) -> Stop:
+    """Return a `Stop` that returns True from `seconds` from now on; 0 means no limit."""
+    if not seconds:
+        return never
+    end_s = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end_s
 
 
 class RunFolders(NamedTuple):

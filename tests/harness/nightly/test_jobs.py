@@ -9,10 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from harness.formats.finding import REAL, Finding
-from harness.nightly import corpus
-from harness.nightly.kinds import determinism
-from harness.nightly.kinds.determinism import DeterminismJob
-from harness.nightly.kinds.replays import ReplayJob
+from harness.nightly import corpus, kinds
+from harness.nightly.kinds import DeterminismJob, ReplayJob
 from harness.search import findings
 from harness.search.search_jobs import FinishJob, SearchJob
 from harness.search.shrink.real_schedule import RealSchedule, slow_motion
@@ -94,7 +92,7 @@ def test_what_two_processes_get_differently_is_not_deterministic(
         return done[-1]
 
     schedule, done = Schedule(), list[Any]()
-    monkeypatch.setattr(determinism, "do_one", do_one)
+    monkeypatch.setattr(kinds, "do_one", do_one)
     output = str(tmp_path / "output.txt")
     row = DeterminismJob(key="determinism/0", protocol="kafka", seed=0, runs=2, output=output).do()
     assert (row.runs, len(done), row.differing) == (2, 2, [schedule] * differ)

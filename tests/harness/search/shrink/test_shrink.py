@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from harness.search.grammar.phrases import compose
 from harness.search.shrink import passes as shrink_passes
-from harness.search.shrink.passes import SHORTEST_MS, keeping, without_each_fault
-from harness.search.shrink.shrinker import (
+from harness.search.shrink.passes import (
     REAL_PASSES,
+    SHORTEST_MS,
     SIMULATED_PASSES,
     Pass,
-    Shrinking,
-    minimize_list,
-    sort_key,
+    keeping,
+    without_each_fault,
 )
+from harness.search.shrink.shrinker import Shrinking, minimize_list, sort_key
 from nemesis.faults import Kill, Link, Pause, Release
 from nemesis.formats.schedule import After, Cluster, Poll, Schedule, Send, Workload, check
 
