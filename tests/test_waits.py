@@ -72,7 +72,7 @@ MAY_WAIT = {
     ("harness/systems/external/members.py", "poll"): "a join of a group, which is limited",
     ("harness/systems/external/members.py", "work"): "a join of a group, which is limited",
     ("harness/systems/external/postgres_node.py", "run"): "a node lives as long as its server",
-    ("harness/systems/external/several.py", "main"): "it lives as long as what it started",
+    ("harness/systems/external/launcher.py", "_keep"): "it lives as long as what it started",
     ("harness/systems/external/system.py", "_version"): "the call is limited",
     ("nemesis/disk/server.py", "obey"): "a lock that is held for one request",
     ("node/runtime/template.py", "_fork_twice"): "the child of a fork, which ends at once",

@@ -20,7 +20,7 @@ from harness.formats.seal import PROBES
 from harness.runs.run_folder import RunDir
 from harness.systems.adapter import Adapter, Members, Node
 from harness.systems.disks import PLAIN
-from harness.systems.external import calls, client_process, several
+from harness.systems.external import calls, client_process, launcher
 from harness.systems.external.links import CLIENTS, KERNEL_LINKS, PROXY_LINKS, Links
 from harness.systems.external.load import AdapterChoice
 from harness.systems.external.logs import DumpConfig, NodeDump, dump_logs
@@ -360,10 +360,10 @@ class ExternalCluster(ProcessCluster[ExternalProcesses]):
         except OSError as error:
             raise FloodmarkError(f"{me.folder}: cannot be made: {reason(error)}") from None
         command = self._ask("command", self._adapter.command, me, others)
-        if command and all(isinstance(each, list | tuple) and each for each in command):
-            command = several.command_line(command, again=self._adapter.restarts)
-        elif self._adapter.restarts:
-            command = several.command_line([command], again=True)
+        has_several = command and all(isinstance(each, list | tuple) and each for each in command)
+        if has_several or self._adapter.restarts:
+            commands = command if has_several else [command]
+            command = launcher.together(commands, again=self._adapter.restarts)
         if isinstance(command, str) or not all(isinstance(word, str) for word in command):
             raise FloodmarkError(
                 f"system '{self._name}': command must return a list of words, not {command!r}"

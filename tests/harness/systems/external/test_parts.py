@@ -21,7 +21,7 @@ from harness.runs.system_check import HINTS
 from harness.systems import registry
 from harness.systems.adapter import Adapter, Node, Roles, Setting
 from harness.systems.disks import UserDisks
-from harness.systems.external import guardian, load, processes, several
+from harness.systems.external import guardian, launcher, load, processes
 from harness.systems.external.logs import log_lines
 from harness.systems.external.membership import MemberChanges
 from harness.systems.external.probe import Probe, _Memory
@@ -196,13 +196,13 @@ ENDLESS = "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done"
         (shell("exit 0"), "itself", 0, ""),
         (shell("kill -SEGV $$"), "itself", -signal.SIGSEGV, ""),
         (shell("kill -KILL $$"), "outside", -signal.SIGKILL, ""),
-        (["no-such-program"], "itself", several.EXIT_NO_COMMAND, "cannot be executed"),
+        (["no-such-program"], "itself", launcher.EXIT_NO_COMMAND, "cannot be executed"),
     ],
 )
 def test_a_node_ends_when_any_of_its_processes_does(
     tmp_path: Path, turn: int, command: list[str], by: str, code: int, words: str
 ) -> None:
-    nodes = started(tmp_path, several.command_line([command, ["sleep", "1000"]][::turn]))
+    nodes = started(tmp_path, launcher.together([command, ["sleep", "1000"]][::turn]))
     mark = f"{guardian.MARK}={nodes.mark}"
     until(nodes.reap)
     assert not guardian.marked(mark)
@@ -215,7 +215,7 @@ def test_a_node_ends_when_any_of_its_processes_does(
 def test_a_process_that_ends_by_itself_is_started_again(tmp_path: Path) -> None:
     stays = "trap 'exit 0' TERM; echo stays; while :; do sleep 0.05; done"
     once = f"cd {tmp_path}; if [ -e flag ]; then {stays}; fi; touch flag; exit 3"
-    nodes = started(tmp_path, several.command_line([shell(once)], again=True))
+    nodes = started(tmp_path, launcher.together([shell(once)], again=True))
     until(said(tmp_path, "stays"))
     nodes.ask_to_stop("n1")
     nodes.await_stop("n1")
@@ -227,7 +227,7 @@ def test_a_process_that_ends_by_itself_is_started_again(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_all_processes_of_a_node_are_paused_and_stopped(tmp_path: Path) -> None:
     slow = "trap 'sleep 0.3; echo done; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    nodes = started(tmp_path, several.command_line([shell(ENDLESS), shell(slow)]))
+    nodes = started(tmp_path, launcher.together([shell(ENDLESS), shell(slow)]))
     until(lambda: (tmp_path / "n1.txt").read_text().count("up") == 2)
     nodes.pause("n1")
     until(lambda: len(_stopped(nodes)) >= 3)
