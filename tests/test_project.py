@@ -406,8 +406,8 @@ BUDGETS = {
     "nemesis": 9_743,
     "checker": 18_441,
     "reports": 6_040,
-    "harness": 35_560,
-    "tests": 48_912,
+    "harness": 35_551,
+    "tests": 48_903,
 }
 
 

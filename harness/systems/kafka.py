@@ -8,7 +8,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from harness.systems.adapter import Members, Node, Refused, Roles, Setting
+from harness.systems.adapter import Members, Node, Roles, Setting
 from harness.systems.external import kafka_config, kafka_requests
 from harness.systems.external.kafka_clients import ACKS, PROTOCOL, KafkaClients
 from harness.systems.external.kafka_config import number
@@ -54,7 +54,7 @@ class Kafka(KafkaClients):
 
     @cached_property
     def has_quorum(self) -> bool:
-        return in_order(self.version()) >= [3, 9]
+        return in_order(self.version()) >= kafka_config.QUORUM
 
     @property
     def voters(self) -> int:  # type: ignore[override]
@@ -143,8 +143,6 @@ class Kafka(KafkaClients):
         return Members(frozenset(f"n{each}" for each in ids), known[number(me)])
 
     def change(self, nodes: Nodes, want: Nodes, partition: str, copies: int) -> None:
-        if not self.has_quorum:
-            raise Refused("replicas are moved from 3.9 on only")
         address, wanted = nodes[0].dial("client"), [number(node) for node in want]
         if partition:
             kafka_requests.reassign(address, partition, wanted[:copies])

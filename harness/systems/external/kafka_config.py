@@ -21,6 +21,8 @@ GROUPS: Final = f"""group.initial.rebalance.delay.ms=0
         group.consumer.heartbeat.interval.ms=1000\ngroup.consumer.min.heartbeat.interval.ms=1000"""
 """Settings of brokers for groups; a broker ignores those that its version does not know."""
 
+QUORUM: Final = [3, 9]
+"""The first version with a quorum of controllers, which also moves replicas."""
 _JOINS: Final = [4, 2]
 """The first version whose controllers join by themselves."""
 LOG4J: Final = """log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender
@@ -121,6 +123,8 @@ def changes_of(version: Callable[[], str], *, combined: bool) -> tuple[str, ...]
     voters name members, so brokers beside separate controllers neither join nor leave."""
     moves = ("reassign", "upgrade", "downgrade")
     with suppress(UsageError):
+        if in_order(version()) < QUORUM:
+            return moves[1:]
         if in_order(version()) < _JOINS:  # What left could not join again.
             return moves
     return ("join", "leave", "replace", *moves) if combined else moves

@@ -64,7 +64,7 @@ class MemberChanges:
         self._copies = copies
         self._moved: set[str] = set()
         self._steps: Steps | None = None
-        self._number, self._began_us, self._answered_us = 0, 0, 0
+        self._number, self._began_us, self._answered_us, self._asked = 0, 0, 0, 0
         self._why = ""
         self._outcomes: dict[int, ChangeOutcome] = {}
         self._changed = self._in_doubt = False
@@ -247,8 +247,7 @@ class MemberChanges:
             self._actors.end_node(name, kill=True)
         for partition in self._view.partitions():
             if name in self._view.replicas(partition):
-                self._moved.add(partition)
-                yield from self._ask_change(want, partition, min(self._copies, len(want)))
+                yield from self._move(want, partition, min(self._copies, len(want)))
         yield from self._ask_change(want, "", 0)
         yield from self._until(lambda: self._confirmed(want, gone=(name,)))
         self.members.remove(name)
@@ -273,7 +272,6 @@ class MemberChanges:
     def _reassign(self, partition: str, replicas: Sequence[str]) -> Steps:
         if not replicas:
             raise FloodmarkError("a reassignment cannot be cancelled here")
-        self._moved.add(partition)
         gone = set(self._view.replicas(partition)) - set(replicas)
         others = [name for name in self.members if name not in gone and name not in replicas]
         yield from self._replicate(partition, [*replicas, *others], len(replicas), gone)
@@ -306,13 +304,23 @@ class MemberChanges:
         self, partition: str, want: Sequence[str], copies: int, gone: Collection[str] = ()
     ) -> Steps:
         """Let `copies` nodes have a replica, none of those that are `gone`, and wait for them."""
-        yield from self._ask_change(want, partition, copies)
+        yield from self._move(want, partition, copies)
 
         def is_so() -> bool:
             have = set(self._view.replicas(partition))
             return len(have) == copies and not have & {*gone} and self._in_sync()
 
         yield from self._until(is_so)
+
+    def _move(self, want: Sequence[str], partition: str, copies: int) -> Steps:
+        """Ask for other replicas of a partition. The final heal restores them, unless the only
+        attempt was refused."""
+        before, self._moved = self._moved, self._moved | {partition}
+        try:
+            yield from self._ask_change(want, partition, copies)
+        except Refused:
+            self._moved = self._moved if self._asked > 1 else before
+            raise
 
     def _ask_change(self, want: Sequence[str], partition: str, copies: int) -> Steps:
         nodes = [self._nodes[name] for name in want]
@@ -321,14 +329,15 @@ class MemberChanges:
     def _ask(self, method: Callable[..., Any], *arguments: Any) -> Steps:
         """Call a method with the nodes that can be asked, again until it raises nothing; each time
         another node comes first. Raises Refused."""
-        turn = 0
+        self._asked = 0
         while True:
             names = [name for name in self.members if name in self._actors.running()]
             leader = self._view.controller()
             names.sort(key=lambda name: name != leader)
-            at = turn % len(names) if names else 0
+            at = self._asked % len(names) if names else 0
             nodes = [self._nodes[name] for name in (*names[at:], *names[:at])]
             asked = begin(method, nodes, *arguments, timeout_s=CALL_TIMEOUT_S)
+            self._asked += 1
             yield from self._until(asked.done)
             error = asked.exception()
             if error is None:
@@ -336,10 +345,9 @@ class MemberChanges:
                 return
             if isinstance(error, Refused):
                 # An attempt, or a part of the change, before this one may still have its effect.
-                self._in_doubt = self._in_doubt or turn > 0 or bool(self._answered_us)
+                self._in_doubt = self._in_doubt or self._asked > 1 or bool(self._answered_us)
                 raise error
             self._why = in_words(error)
-            turn += 1
             again = time.monotonic() + RETRY_S
             while time.monotonic() < again:
                 yield

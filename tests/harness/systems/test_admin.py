@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.systems.floodmark.admin import ASK_EVERY_US, AdminCall
-from node.formats.messages import AdminResponse, Error, SetMinIsr
+from node.formats.messages import AdminResponse, ElectLeader, Error, SetMinIsr
 
 VOTERS = ("v1", "v2", "v3")
 
@@ -40,3 +42,20 @@ def test_the_first_answer_of_a_controller_is_final() -> None:
     c.step(10_000, AdminResponse(corr=7))
     assert c.answer == refused
     assert c.step(9_000_000) == "", "nobody is asked any more"
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked", "unchanged"),
+    [
+        (AdminResponse(), 1, ""),
+        (AdminResponse(detail="n1 leads log-0 already"), 1, "n1 leads log-0 already"),
+        (AdminResponse(detail="n1 leads log-0 already"), 2, ""),
+        (AdminResponse(error=Error.INVALID_REQUEST, detail="no"), 2, "no"),
+    ],
+)
+def test_who_asks_twice_may_find_it_done(answer: AdminResponse, asked: int, unchanged: str) -> None:
+    call = AdminCall(["v1"], ElectLeader(partition="log-0"))
+    for second in range(asked):
+        assert call.step(second * 1_000_000) == "v1"
+    call.step(asked * 1_000_000, answer)
+    assert call.unchanged == unchanged
