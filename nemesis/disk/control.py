@@ -136,8 +136,9 @@ class UserDisk:
 
     def tear(self, which: float, kept: float) -> str:
         """Cut the power of a node that is down, keep no unsynced byte, and of a synced write (drawn
-        by `which`, 0 to 1) only the first share `kept`. Return what was torn, as a phrase."""
-        if self._process is None:
+        by `which`, 0 to 1) only the first share `kept`. Return what was torn, as a phrase. If no
+        write was synced, raises FloodmarkError, and nothing is lost."""
+        if self._process is None or not self._order(DiskOrder(what="tearable")).affected:
             raise FloodmarkError(
                 f"{self.folder.name}: nothing was synced yet, so nothing can be torn"
             )

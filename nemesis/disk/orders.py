@@ -17,10 +17,11 @@ class DiskOrder(msgspec.Struct, frozen=True, kw_only=True):
     * `cut`: a power cut that keeps the share `keep` of the unsynced bytes, the first written
       (`seed` -1) or drawn ones. `tear`: a power cut that keeps none, and of a synced write, drawn
       by `which`, only the first share `kept`. Both end the disk.
+    * `tearable`: answer in how many files a `tear` finds a write.
     * `copy`: copy all files into the folder `to`. `refresh`: read again the files that were changed
       from outside. `sync`: sync all written data."""
 
-    what: Literal["add", "remove", "cut", "tear", "copy", "refresh", "count", "sync"]
+    what: Literal["add", "remove", "cut", "tearable", "tear", "copy", "refresh", "count", "sync"]
     fails: DiskFails | None = None
     number: int = 0
     keep: float = 0.0

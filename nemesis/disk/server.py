@@ -151,8 +151,9 @@ class DiskServer:
                 if lying := wrong.first("lying"):
                     wrong.count(lying, done.lost)
                 return DiskAnswer(before=done.before, after=done.after, affected=done.lost)
+            case "tearable":
+                return DiskAnswer(affected=len(volume.last_synced()))
             case "tear":
-                volume.cut(0)
                 return DiskAnswer(words=volume.tear(order.which, order.kept))
         return DiskAnswer()
 

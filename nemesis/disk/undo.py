@@ -87,6 +87,8 @@ class FileChanges:
         for change in self._changes[:end]:
             if change.length and not change.merged:
                 self.last_synced = change.offset, change.length
+            if change.new_size < sum(self.last_synced):
+                self.last_synced = 0, 0  # cut off since
             if self._lost:
                 self._find_again(change)
             if change.before:

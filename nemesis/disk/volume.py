@@ -172,7 +172,10 @@ class Volume:
     def link(self, inode: Inode, parent: Inode, name: str) -> None:
         """Give a file one more name."""
         path = _below(parent, name)
-        os.link(inode.path, path, src_dir_fd=self.root, dst_dir_fd=self.root)
+        # The name by which the file was found last may be gone, and it may have others.
+        gone, root = inode.parent is None, self.root
+        old = f"/proc/self/fd/{inode.file}" if gone else inode.path
+        os.link(old, path, src_dir_fd=root, dst_dir_fd=root, follow_symlinks=gone)
         self._named("make", path)
 
     def remove(self, parent: Inode, name: str) -> None:
@@ -365,23 +368,24 @@ class Volume:
         lost += self._names.roll_back(lambda change: change.number <= last_name)
         return CutResult(before, sum(n for n in keeps.values() if n > 0), lost)
 
-    def tear(self, which: float, kept: float) -> str:
-        """After a `cut`, leave only the first share `kept` of the write that was synced last in one
-        of the files, drawn by `which` (0 to 1). Return which, as a phrase. Raises FileNotFoundError
-        if no write was synced."""
-        written = {}
+    def last_synced(self) -> dict[str, tuple[int, int, int]]:
+        """Return of each file that can be torn the write that was synced last: by path, its
+        descriptor, its offset and its length."""
+        found = {}
         for inode in self._by_key.values():
             if inode.changes is not None and inode.changes.last_synced[1]:
                 with contextlib.suppress(FileNotFoundError):
-                    written[inode.path] = inode
-        if not written:
-            raise FileNotFoundError(errno.ENOENT, "nothing was synced yet")
-        path = sorted(written)[min(len(written) - 1, int(which * len(written)))]
-        changes = written[path].changes
-        assert changes is not None
-        offset, length = changes.last_synced
+                    found[inode.path] = self._descriptor(inode), *inode.changes.last_synced
+        return found
+
+    def tear(self, which: float, kept: float) -> str:
+        """Cut the power, keep no unsynced byte, and only the first share `kept` of a write of
+        `last_synced` (there must be one), drawn by `which` (0 to 1). Return which, as a phrase."""
+        written = sorted(self.last_synced().items())
+        path, (file, offset, length) = written[min(len(written) - 1, int(which * len(written)))]
+        self.cut(0)
         first = offset + round(length * kept)
-        os.pwrite(self._descriptor(written[path]), bytes(offset + length - first), first)
+        os.pwrite(file, bytes(offset + length - first), first)
         return f"{path} is torn at byte {first} of {offset}..{offset + length}"
 
     # -- inside

@@ -29,7 +29,7 @@ class ConnectionEnd(asyncio.Protocol):
     def __init__(self, connection: ProxiedConnection) -> None:
         self._connection = connection
         self._transport: asyncio.Transport | None = None
-        self._gone = False
+        self.gone = False  # its socket is closed
         self._finished = False
         self.out: Flow
         """What this end sends."""
@@ -58,8 +58,8 @@ class ConnectionEnd(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the socket is gone: this end reset it, or the proxy closed it."""
-        if not self._gone:
-            self._gone = True
+        if not self.gone:
+            self.gone = True
             self._connection.finished(self, End.RST)
 
     def pause_writing(self) -> None:
@@ -75,25 +75,20 @@ class ConnectionEnd(asyncio.Protocol):
     @property
     def ends(self) -> Ends | None:
         """The addresses of this end and of the proxy's listener; None if this end is gone."""
-        if self._transport is None or self._gone:
+        if self._transport is None or self.gone:
             return None
         dialer = self._transport.get_extra_info("peername")
         dialed = self._transport.get_extra_info("sockname")
         return Ends(dialer[:2], dialed[:2]) if dialer and dialed else None
 
-    @property
-    def is_gone(self) -> bool:
-        """Return whether the socket of this end is closed."""
-        return self._gone
-
     def write(self, data: bytes) -> None:
         """Send bytes to this end."""
-        if self._transport is not None and not self._gone:
+        if self._transport is not None and not self.gone:
             self._transport.write(data)
 
     def finish(self, end: End) -> None:
         """Tell this end that the other one has ended: with a FIN or a RST."""
-        if self._transport is None or self._gone:
+        if self._transport is None or self.gone:
             return
         if end is End.FIN:
             try:
@@ -109,7 +104,7 @@ class ConnectionEnd(asyncio.Protocol):
     def pause(self, paused: bool) -> None:
         """Stop or resume reading from this end."""
         # Reading on after the end of a stream would find its end again.
-        if self._transport is None or self._gone or self._finished:
+        if self._transport is None or self.gone or self._finished:
             return
         if paused:
             self._transport.pause_reading()
@@ -118,16 +113,16 @@ class ConnectionEnd(asyncio.Protocol):
 
     def reset(self) -> None:
         """Close the socket at once, so that this end gets a RST."""
-        if self._transport is not None and not self._gone:
-            self._gone = True
+        if self._transport is not None and not self.gone:
+            self.gone = True
             raw: socket.socket = self._transport.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._transport.abort()
 
     def close(self) -> None:
         """Close the socket after all written bytes are sent."""
-        if self._transport is not None and not self._gone:
-            self._gone = True
+        if self._transport is not None and not self.gone:
+            self.gone = True
             self._transport.close()
 
 
@@ -164,14 +159,9 @@ class ProxiedConnection:
                 lambda numbers: rules.delayed(numbers, number),
             )
 
-    @property
-    def is_over(self) -> bool:
-        """Return whether both ends are gone."""
-        return self.phase == "over"
-
     def apply_rules(self) -> None:
         """Apply the rules in force again: they have changed, or it is known now who dialed."""
-        if self.is_over:
+        if self.phase == "over":
             return
         self.near.out.apply(self._rules.state(self.number, self.dialer, self.node))
         self.far.out.apply(self._rules.state(self.number, self.node, self.dialer))
@@ -208,7 +198,7 @@ class ProxiedConnection:
 
     def finished(self, side: ConnectionEnd, end: End) -> None:
         """Note that `side` has sent its last byte, or is gone."""
-        if self.is_over or self._half_open:
+        if self.phase == "over" or self._half_open:
             return
         if side is self.near and self.phase == "held":
             # It gave up while its first packet was lost: the node never hears of it.
@@ -217,9 +207,9 @@ class ProxiedConnection:
         side.out.end(end)
         if end is End.RST and self.phase != "up":
             self.reset()
-        elif end is End.RST and side.other.is_gone:
+        elif end is End.RST and side.other.gone:
             self._end()
-        elif end is End.RST and not self.is_over:
+        elif end is End.RST:
             self._ignore(side.other)
 
     def passed(self, end: End) -> None:
@@ -236,7 +226,7 @@ class ProxiedConnection:
         side.pause(True)
 
     def _end(self) -> None:
-        if not self.is_over:
+        if self.phase != "over":
             self.phase = "over"
             self.near.out.close()
             self.far.out.close()

@@ -12,8 +12,8 @@
       bug | n1 stays                    only this variant did
 
 A command is a method of the stage (`power-cut` calls `power_cut`), `name=value` a keyword. A method
-returns lines of output, and `observe` of the stage, if it has one, what else happened. To write the
-output of a new script, and to review the difference after a change:
+returns lines of output; `observe` of the stage, else its `_lines`, say what else happened. To write
+the output of a new script, and to review the difference after a change:
 
     python -m tests.support.scripts --rewrite FILE..."""
 
@@ -164,8 +164,16 @@ def act(stage: Any, command: str) -> list[str]:
     positional = [_value(word) for word in words if "=" not in word]
     said = method(*positional, **options_of(word for word in words if "=" in word))
     lines = [said] if isinstance(said, str) else list(said or ())
-    observe = getattr(type(stage), "observe", lambda stage: ())
+    observe = getattr(type(stage), "observe", _noted)
     return [f"  {line}" for line in [*lines, *observe(stage)]]
+
+
+def _noted(stage: Any) -> list[str]:
+    """Take the lines that a stage has noted."""
+    noted = getattr(stage, "_lines", [])
+    lines = [*noted]
+    noted.clear()
+    return lines
 
 
 def merged(outputs: dict[str, list[str]]) -> list[str]:

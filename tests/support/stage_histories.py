@@ -75,11 +75,6 @@ class HistoriesStage(MailByHand):
             self._lines.append(line)
         self._last = line
 
-    def observe(self) -> list[str]:
-        """Return the lines of the story since the last command."""
-        lines, self._lines = self._lines, []
-        return lines
-
     def log(self, name: str) -> str:
         return show(self.nodes[name].r.log)
 

@@ -90,11 +90,6 @@ class LinksStage:
         kept = f"{len(queue)} kept back, {queue.held} held, {queue.overflow} found no room"
         return f"{'idle' if idle else 'not idle'}: {kept}"
 
-    def observe(self) -> list[str]:
-        """Return what became of messages since the last command."""
-        lines, self._lines = self._lines, []
-        return lines
-
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(",")) if text != "-" else ()

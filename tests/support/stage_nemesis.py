@@ -230,12 +230,6 @@ class NemesisStage:
             lines.append(f"{target}: {', '.join(map(str.strip, drawn))}")
         return lines
 
-    def observe(self) -> list[str]:
-        """Acts and records since the last command."""
-        lines = [*self._lines]
-        self._lines.clear()
-        return lines
-
 
 def _value(value: int | str) -> Any:
     if isinstance(value, int) or not value:

@@ -57,8 +57,3 @@ class WiresStage:
     def until(self, ms: int) -> None:
         """Let time pass."""
         self.queue.run(START_US + ms * 1000)
-
-    def observe(self) -> list[str]:
-        """Return what arrived since the last command."""
-        lines, self._lines = self._lines, []
-        return lines

@@ -37,6 +37,8 @@ with lmdb.open('store').begin() as turn:
 def test_a_power_cut_takes_what_was_not_synced_and_a_kill_nothing(tmp_path: Path) -> None:
     code = f"{WRITES}file.write(b'synced,')\nos.fsync(file)\nfile.write(b'not')\n"
     with disk(tmp_path) as used:
+        with pytest.raises(FloodmarkError, match="nothing was synced yet"):
+            used.tear(0.5, 0.5)
         program = Program(used, f"{code}print('there', flush=True)\nsys.stdin.read()")
         assert program.line() == "there"
         program.kill()

@@ -246,9 +246,7 @@ def test_a_reordering_power_cut_keeps_whole_writes_but_for_one(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_file_that_replaces_another_is_there_whole_or_not_at_all(
-    tmp_path: Path, seed: int
-) -> None:
+def test_a_file_that_replaces_another_is_whole_or_not_there(tmp_path: Path, seed: int) -> None:
     """Whatever is synced beside it, and however many changes are kept as one."""
     rng = random.Random(seed)
     volume, log = with_log(tmp_path, most_changes=6 if seed % 2 else 1000)
@@ -305,15 +303,28 @@ def test_what_is_there_already_is_refused_like_the_kernel_does(tmp_path: Path) -
         volume.remove_folder(top, FOLDER)
 
 
-def test_a_torn_write_is_of_what_was_synced_last(tmp_path: Path) -> None:
+def test_a_torn_write_is_of_what_was_synced_last_and_not_cut_off_since(tmp_path: Path) -> None:
     volume, log = with_log(tmp_path)
     for place in range(3):
         volume.write(log, b"x" * 8, place * 8)
         volume.sync(log)
-    volume.write(log, b"y" * 8, 24)
-    volume.cut(0)
-    assert volume.tear(0.5, 0.25) == "log is torn at byte 18 of 16..24"
+    volume.rename(volume.inodes[1], "log", volume.inodes[1], "old", replace=True)
+    assert volume.tear(0.5, 0.25) == "old is torn at byte 18 of 16..24"
     assert contents(tmp_path / "files") == {"log": b"x" * 18 + bytes(6)}
+    volume.resize(log, 4)
+    volume.sync(log)
+    assert volume.last_synced() == {}
+
+
+def test_a_file_can_be_linked_again_when_its_last_link_is_gone(tmp_path: Path) -> None:
+    volume, log = with_log(tmp_path)
+    for _ in range(2):
+        volume.link(log, *at(volume, "lock"))
+        assert inode(volume, "lock") is log
+        volume.remove(*at(volume, "lock"))
+    volume.make_symlink(*at(volume, "short"), "log")
+    volume.link(inode(volume, "short"), *at(volume, "other"))
+    assert os.readlink(tmp_path / "files" / "other") == "log"
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
