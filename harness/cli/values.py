@@ -195,19 +195,6 @@ class Readable(_PathKind):
             raise UsageError(f"{_shown(path)}: cannot be read: {NO_PERMISSION}")
 
 
-class ExistingFolder(Readable):
-    """A folder that exists."""
-
-    def examine(self, path: Path, option: str) -> None:
-        """Refuse a path that is not a folder."""
-        super().examine(path, option)
-        mode = _mode(path)
-        if mode is None:
-            _refuse(option, f"must be a folder, and '{_shown(path)}' does not exist")
-        if not stat.S_ISDIR(mode):
-            _refuse(option, f"must be a folder, and '{_shown(path)}' is a file")
-
-
 class WritableFolder(_PathKind):
     """A folder to write into, made when it is missing."""
 
@@ -238,7 +225,6 @@ class WritableFile(_PathKind):
 
 _PATHS: Final[dict[str, type[_PathKind]]] = {
     "readable": Readable,
-    "existing folder": ExistingFolder,
     "writable file": WritableFile,
     "writable folder": WritableFolder,
 }

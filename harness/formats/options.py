@@ -23,7 +23,6 @@ WEEK_S: Final = 7 * 24 * HOUR_S
 MOST_BUDGET_S: Final = 1000 * HOUR_S
 
 READABLE: Final = {"path": "readable"}
-EXISTING_FOLDER: Final = {"path": "existing folder"}
 WRITABLE_FILE: Final = {"path": "writable file"}
 WRITABLE_FOLDER: Final = {"path": "writable folder"}
 

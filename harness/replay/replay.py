@@ -22,6 +22,7 @@ from harness.systems.setup import Setup, setup_of
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError, unknown_name
+from node.formats.json_input import read_file
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,13 +37,23 @@ class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
 
 
+class _Seeded(msgspec.Struct):
+    """The part of run.json that says which run of its schedule a folder has."""
+
+    seed: int | None = None
+
+
 def replay(request: ReplayRequest, output: Tell = lambda text: None) -> Iterator[ReplayOutcome]:
     """Run the schedule `request.times` times, with rising seeds, and yield each result. `output` is
     called with the trace or summary that `request.trace` asks for. Raises UsageError."""
     if request.times < 1:
         raise UsageError(f"--times is {request.times}, but must be at least 1")
     schedule = requested_schedule(request)
-    first = schedule.workload.seed if request.seed is None else request.seed
+    first = request.seed
+    if first is None and (request.file / "run.json").is_file():
+        first = read_file(request.file / "run.json", _Seeded).seed
+    if first is None:
+        first = schedule.workload.seed
     run = _simulated if world_of(request) == "simulated" else _real
     for number in range(request.times):
         yield run(schedule, request, first + number, output)

@@ -168,7 +168,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str | None = None
     """Run it under this protocol instead of that of the schedule."""
     seed: Seed | None = None
-    """Seed of the first run [default: that of the schedule]."""
+    """Seed of the first run [default: that of the run folder, else of the schedule]."""
     trace: bool = False
     """Print the run step by step, in words."""
     keep: Annotated[Path | None, Meta(extra=WRITABLE_FOLDER)] = None

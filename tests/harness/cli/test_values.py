@@ -16,7 +16,6 @@ from harness.cli import main
 from harness.cli.options import Option, described, options_of, parts, request_of
 from harness.cli.values import (
     Duration,
-    ExistingFolder,
     FormattedText,
     NameAndValue,
     Number,
@@ -100,8 +99,6 @@ def wrong(kind: ValueKind, tmp_path: Path) -> list[str]:
             return ["", "nonsense", "local[", "spark://", "x" * 5000]
         case OneOf():
             return ["", "neither", "x" * 5000]
-        case ExistingFolder():
-            return ["missing", "file", "file/below", "", "/dev/null", "x" * 5000]
         case Readable():
             return ["", "/dev/null", "x" * 5000]
         case WritableFile():
@@ -167,7 +164,7 @@ def test_other_values_are_taken(
     assert kind.convert(text, "--it") == value
 
 
-@pytest.mark.parametrize("kind", [Readable(), ExistingFolder(), WritableFolder(), WritableFile()])
+@pytest.mark.parametrize("kind", [Readable(), WritableFolder(), WritableFile()])
 def test_a_path_without_permission_is_refused(
     kind: ValueKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
