@@ -55,7 +55,7 @@ def load_object(place: str) -> Any:
         why = in_words(error)
         if isinstance(error, AttributeError) and error.obj is found and error.name == name:
             why = f"{module} has no {name}"
-        # Those that come with floodmark have extras: that of redis_streams is redis.
+        # Those that come with floodmark have extras: that of rabbitmq_queues is rabbitmq.
         if isinstance(error, ModuleNotFoundError) and module.startswith("harness.systems."):
             extra = module.rpartition(".")[2].partition("_")[0]
             why += f": pip install '.[{extra}]' in a clone of floodmark"

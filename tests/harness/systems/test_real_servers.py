@@ -116,7 +116,6 @@ def test_an_empty_log_is_read_to_its_end(system: str, tmp_path: Path) -> None:
             on(name, marks=[pytest.mark.nightly])
             for name in ("etcd", "postgres", "liftbridge", "galera")
         ],
-        pytest.param("redis_streams", marks=[pytest.mark.nightly, pytest.mark.needs("redis")]),
     ],
 )
 def test_a_finding_works_from_its_folder(system: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from harness.systems.external.system import ExternalSystem
 from tests.support import python_process
 
 
-@pytest.mark.parametrize("name", ["etcd", "nats", "pysyncobj", "redis", "redis_streams"])
+@pytest.mark.parametrize("name", ["etcd", "nats", "pysyncobj", "redis"])
 def test_a_node_can_be_the_only_one(tmp_path: Path, name: str) -> None:
     system = registry.find(name, {} if name == "pysyncobj" else {"server": sys.executable})
     assert isinstance(system, ExternalSystem)

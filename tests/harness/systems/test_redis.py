@@ -1,4 +1,4 @@
-"""Readers and members of Redis Streams get only what as many replicas have as `wait` says."""
+"""Readers and members of Redis get only what as many replicas have as `wait` says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.systems.redis_streams import PAYLOAD, RedisStreams
+from harness.systems.redis import PAYLOAD, Redis
 
 
 class Server:
@@ -30,8 +30,8 @@ class Server:
         return self.copies
 
 
-def adapter(wait: int) -> RedisStreams:
-    return RedisStreams({"wait": str(wait), "fsync": "everysec", "members": "1"})
+def adapter(wait: int) -> Redis:
+    return Redis({"wait": str(wait), "fsync": "everysec", "members": "1"})
 
 
 @pytest.mark.parametrize(("wait", "seen"), [(0, 3), (1, 2), (2, 1)])
