@@ -125,7 +125,7 @@ KNOWN_LOSSES: Final = (
         code="kafka-unclean",
         system="kafka",
         what="unclean election",
-        settings={"unclean": "true"},
+        settings={"unclean": "true", "controllers": "separate"},
         logged=("output/*.txt", "UNCLEAN partition change"),
     ),
     KnownLoss(
