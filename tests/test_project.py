@@ -406,8 +406,8 @@ BUDGETS = {
     "nemesis": 9_742,
     "checker": 18_441,
     "reports": 6_040,
-    "harness": 35_551,
-    "tests": 48_903,
+    "harness": 35_520,
+    "tests": 48_900,
 }
 
 

@@ -1,13 +1,12 @@
 """The check of an adapter: missing parts, then runs without faults, with a kill, a cut, a node that
-falls far behind, and a power cut."""
+falls far behind, a power cut, and changes of the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import msgspec
 
 from checker.formats.anomalies import LIVENESS
 from checker.formats.verdict import RunResult, Verdict
@@ -21,7 +20,7 @@ from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem
 from harness.systems.interface import System
 from harness.systems.setup import Resolved, kinds_of
-from nemesis.faults import Cut, Kill, PowerCut
+from nemesis.faults import Cut, Join, Kill, PowerCut, Replace, Upgrade
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from node.formats.errors import UsageError
 from node.formats.json_input import Unreadable, decode
@@ -96,30 +95,35 @@ def _plans(system: ExternalSystem, links: str) -> Iterator[tuple[System, str, tu
     if kills:
         away_ms = 2 * FAULT_MS + system.limits(Cluster()).failover_ms
         yield system, "far behind", (Kill(on="n3", at_ms=FAULT_AT_MS // 2, for_ms=away_ms),)
-    if _POWER in system.faults and _can_lose_power(system):
+    if _POWER in system.faults:
         cut = PowerCut(on="n1", at_ms=FAULT_AT_MS, for_ms=FAULT_MS, keep_percent=0)
-        yield system, "power cut", (cut,)
+        with suppress(UsageError):
+            system.disk_form(None, (_POWER,))
+            yield system, "power cut", (cut,)
+    at_ms = max(FAULT_AT_MS, system.change_after_ms)
+    changes = {
+        "join": Join(at_ms=at_ms, for_ms=system.change_ms),  # At the heal it leaves again.
+        "replace": Replace(on="n2", at_ms=at_ms),
+        "upgrade": Upgrade(on="n2", at_ms=at_ms),
+    }
+    for kind, change in changes.items():
+        if kind in system.faults and (kind != "upgrade" or len(system.servers) > 1):
+            yield system, kind, (change,)
     if writes(*MAKE_GROUPS):
         given = {**system.settings, MEMBERS.name: "3"}
         fault = Kill(on=f"leader:{GROUP_PREFIX}log-0", at_ms=FAULT_AT_MS, for_ms=FAULT_MS)
         yield system.with_settings(given), "group", (fault,) if kills else ()
 
 
-def _can_lose_power(system: System) -> bool:
-    try:
-        return bool(system.disk_form(None, (_POWER,)))
-    except UsageError:
-        return False
-
-
 def _run(
     system: System, name: str, faults: tuple[Fault, ...], store: Path, *, links: str, quiet: bool
 ) -> CheckStep:
-    cluster = system.complete(Cluster(partitions=1))
+    spares = sum(isinstance(fault, Join) for fault in faults)
+    cluster = system.complete(Cluster(partitions=1, spares=spares))
     failover_ms = system.limits(cluster).session_ms if faults else 0
-    usual = msgspec.structs.replace(
-        Workload(seed=1, clients=4, consumers=2), duration_ms=CALM_MS + failover_ms
-    )
+    over_ms = max(((fault.at_ms or 0) + (fault.for_ms or 0) for fault in faults), default=0)
+    duration_ms = max(CALM_MS, over_ms) + failover_ms
+    usual = Workload(seed=1, clients=4, consumers=2, duration_ms=duration_ms)
     schedule = Schedule(cluster=cluster, workload=system.workload(usual), faults=faults)
     on = Resolved(system, links, system.disk_form(None, kinds_of(schedule)))
     on.check(schedule)
@@ -129,7 +133,8 @@ def _run(
     result, folder = outcome.verdict, outcome.folder
     if result is None:
         return CheckStep(name, False, str(outcome.error), folder=folder)
-    passed = result.verdict is Verdict.VALID
+    unseen = _unseen_changes(folder)
+    passed = result.verdict is Verdict.VALID and not unseen
     times, hints = _times(system, outcome.info, result, bool(faults))
     if _POWER in kinds_of(schedule) and not passed:
         # It may lose what it did not sync, but it must go on.
@@ -142,7 +147,17 @@ def _run(
         )
         slow = back_ms > system.restart_ms
         hints = (*hints, *((f"declare a longer restart_ms: {back_ms:.0f}",) if slow else ()))
-    return CheckStep(name, passed, f"{result.sentence} {times}", (*_hints(result), *hints), folder)
+    hints = (*_hints(result), *unseen, *hints)
+    return CheckStep(name, passed, f"{result.sentence} {times}", hints, folder)
+
+
+def _unseen_changes(folder: Path) -> tuple[str, ...]:
+    """Return what became of each change that the nodes did not report in time."""
+    return tuple(
+        f"{line['what']} was not seen to be done: {line['detail']}"
+        for line in _lines(folder / "faults.jsonl")
+        if any(line.get(outcome) for outcome in ("refused", "late", "unseen"))
+    )
 
 
 def _times(

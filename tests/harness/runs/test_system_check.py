@@ -18,6 +18,7 @@ from tests.support import trial_adapters
 from tests.support.command import exit_code
 from tests.support.patience import brief, patient
 
+CHANGES = ("join", "replace")
 TRIAL = f"{trial_adapters.__name__}:Trial"
 
 
@@ -86,18 +87,21 @@ def test_an_adapter_that_works_passes_every_step(
     code, lines = check(capsys, "nats", "--set", "sync=always", "--store", str(tmp_path / "runs"))
     assert code == 0, lines
     steps = [line.split(":")[0] for line in lines if not line.startswith(" ")]
-    names = ("class", "no fault", "kill", "cut", "far behind", "power cut", "group")
+    names = ("class", "no fault", "kill", "cut", "far behind", "power cut", *CHANGES, "group")
     assert steps == [f"ok  {name}" for name in names]
 
 
-def test_the_time_of_a_restart_is_that_until_the_probe_names_the_node(tmp_path: Path) -> None:
+def test_a_run_shows_the_time_of_a_restart_and_changes_that_came_to_nothing(tmp_path: Path) -> None:
     assert system_check._back_ms(tmp_path) == 0
     heal = {"fault": 0, "action": "heal", "t_us": 2_000_000, "nodes": ["n3"]}
-    (tmp_path / "faults.jsonl").write_text(json.dumps(heal) + "\n")
+    change = {"fault": 1, "action": "effect", "what": "join", "detail": "no answer", "unseen": 1}
+    (tmp_path / "faults.jsonl").write_text(f"{json.dumps(heal)}\n{json.dumps(change)}\n")
     isr = [(1_000_000, ["n3"]), (2_500_000, ["n1"]), (5_000_000, ["n1", "n3"]), (6_000_000, ["n3"])]
     events = [{"event": "isr", "t_us": t_us, "isr": nodes} for t_us, nodes in isr]
     (tmp_path / "probes.jsonl").write_text("".join(f"{json.dumps(e)}\n" for e in events))
     assert system_check._back_ms(tmp_path) == 3000
+    told = system_check._unseen_changes(tmp_path)
+    assert told == ("join was not seen to be done: no answer",)
 
 
 @pytest.mark.nightly

@@ -106,16 +106,15 @@ def test_an_empty_log_is_read_to_its_end(system: str, tmp_path: Path) -> None:
     assert set(polls) == {"invoke", "ok"}
 
 
+REAL = ("etcd", "galera", "liftbridge", "postgres", "pysyncobj", "rabbitmq", "redis")
+
+
 @pytest.mark.parametrize(
     "system",
     [
         on("nats"),
-        *[on(name, marks=[pytest.mark.nightly]) for name in ("redis", "pysyncobj", "rabbitmq")],
         on("kafka", marks=[pytest.mark.nightly, pytest.mark.needs("java")]),
-        *[
-            on(name, marks=[pytest.mark.nightly])
-            for name in ("etcd", "postgres", "liftbridge", "galera")
-        ],
+        *[on(name, marks=[pytest.mark.nightly]) for name in REAL],
     ],
 )
 def test_a_finding_works_from_its_folder(system: str, tmp_path: Path) -> None:

@@ -525,10 +525,9 @@ MOST_LINES = {
     "Postgres": 106,
     "Galera": 187,
 }
-"""Of adapters with more: RabbitMQ's and Liftbridge's read segments; Galera's has the script
-of its unit of systemd;
-Kafka's serves two generations of its protocol, it and the others change members or versions, and
-NATS, Redis and RabbitMQ's queues have groups of consumers."""
+"""Of adapters with more: RabbitMQ's and Liftbridge's read segments; Galera's has the script of its
+unit of systemd; Kafka's serves two generations of its protocol, it and the others change members or
+versions, and NATS, Redis and RabbitMQ's queues have groups of consumers."""
 
 
 def test_the_adapters_that_come_with_floodmark_have_no_mistakes() -> None:
