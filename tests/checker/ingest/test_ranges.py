@@ -33,8 +33,7 @@ from harness.formats.run_info import GroupPromise, Promise
 from harness.formats.seal import seal_run
 from tests.checker.ingest.test_read_jepsen import rows_by_table
 from tests.lab.bench.anomaly_injection import INJECTIONS
-from tests.lab.bench.synthetic import Size, make_history
-from tests.lab.bench.synthetic_files import write_lines
+from tests.lab.bench.synthetic import Maker, Size
 from tests.support.checker import group_histories, weakened
 from tests.support.checker.agreed import budget
 from tests.support.checker.history_forms import as_jepsen, edn
@@ -137,9 +136,10 @@ def test_the_tables_are_the_same_however_it_is_cut(
 def test_a_made_history_can_be_had_as_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, lines, parts = (tmp_path / name for name in ("made", "lines", "parts"))
-    make_history(Size(ops=2_000, anomalies=tuple(INJECTIONS)), folder)
-    assert write_lines(folder, lines) == (lines / "history.jsonl").stat().st_size
+    folder, lines, parts = (tmp_path / name / "run" for name in ("made", "lines", "parts"))
+    made = Maker(Size(ops=2_000, anomalies=tuple(INJECTIONS)))
+    made.make(folder)
+    made.write_lines(lines)
     monkeypatch.setattr(read_history, "JOINED_AT_A_TIME", 300)
     monkeypatch.setattr(read_history, "ROWS_A_PART", 700)
     assert in_ranges(*own(lines), parts / "tables", 40_000) > 5

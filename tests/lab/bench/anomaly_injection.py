@@ -1,25 +1,22 @@
-"""Injects anomalies into a generated history, each at a known place and with known consequences.
+"""Injects anomalies into a stretch of a generated history, each with known consequences.
 
-Each changes one record of its own key in the middle of the history, so that they do not overlap.
+Each changes one record of its own key in the middle of the stretch, so that they do not overlap.
 The expected findings are written here by hand, from the definitions in docs/checks.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from harness.formats.history import VALUES_PER_PROCESS
 from node.formats.errors import UsageError
 
 if TYPE_CHECKING:
-    from tests.lab.bench.synthetic import PollRows, SendRows
+    from tests.lab.bench.synthetic import Did
 
-I64 = npt.NDArray[np.int64]
-OK, INFO, FAIL = 0, 1, 2
 _SOON_US: Final = 5_000
 _RETIRED: Final = 1 << 33  # with its value the process of a send of unknown outcome
 _UNKNOWN_PROCESSES: Final = 900  # numbers of processes that only injected anomalies use
@@ -34,166 +31,133 @@ class InjectedAnomaly(msgspec.Struct, frozen=True, array_like=True, order=True):
     count: int
 
 
-class Stretch:
-    """A part of a generated history that one anomaly may change, around one record of one key.
-    `expected` collects the findings (name, offset, count) that the checker must then report."""
+class Place:
+    """The operations of one key that an anomaly may change, around one record. `expected` collects
+    the findings (name, offset, count) that the checker must then report."""
 
-    def __init__(self, sends: SendRows, polls: dict[int, PollRows], key: int) -> None:
-        self.sends = type(sends)(*(column.copy() for column in sends))
-        self.polls = polls
-        own = polls[key]
-        self.own = type(own)(*(column.copy() for column in own))
+    def __init__(self, did: list[Did], key: int) -> None:
         self.key = key
-        mine = np.flatnonzero((sends.key == key) & (sends.outcome == OK))
-        mine = mine[np.argsort(sends.offset[mine])]
-        middle = len(mine) // 2
-        while not self._close(int(mine[middle]), int(mine[middle + 1])):
+        self.did = did
+        self.polls = [each for each in did if each.f == "poll" and each.key == key]
+        sent = [each for each in did if each.f == "send" and each.key == key and each.offset >= 0]
+        sent.sort(key=lambda each: each.offset)
+        middle = len(sent) // 2
+        while not _close(sent[middle], sent[middle + 1]):
             middle += 1
-        self.row, self.next_row = int(mine[middle]), int(mine[middle + 1])
-        self.offset, self.value = int(sends.offset[self.row]), int(sends.value[self.row])
-        self.instead: int | None = None
+        self.own, self.next = sent[middle], sent[middle + 1]
+        self.offset = self.own.offset
+        at = next(n for n, each in enumerate(self.polls) if self.offset in dict(each.records))
+        self.poll, self.later = self.polls[at : at + 2]
+        """The first poll that returned the record, and the next of the same consumer."""
+        self.after = self.polls[at + 2]
         self.expected: list[tuple[str, int, int]] = []
-
-    def _close(self, row: int, following: int) -> bool:
-        """Return whether the next record was acknowledged soon, before this one was read."""
-        soon_us = self.sends.landed_us[row] + _SOON_US
-        return bool(
-            self.sends.offset[following] == self.sends.offset[row] + 1
-            and self.sends.t1[following] < soon_us
-        )
 
     def expect(self, name: str, offset: int, count: int = 1) -> None:
         """Note a finding that the checker must report."""
         self.expected.append((name, offset, count))
 
-    def send_unknown(self, key: int | None = None, *, outcome: int = INFO) -> int:
-        """Add a send with `outcome` at the time of the record's own send, and return its value."""
+    def send(self, key: int | None = None, *, outcome: str = "info") -> int:
+        """Add a send without offset at the time of the record's own send; return its value."""
         process = _UNKNOWN_PROCESSES + self.key
         value = process * VALUES_PER_PROCESS
-        row = {name: getattr(self.sends, name)[self.row] for name in self.sends._fields}
-        row |= {
-            "process": process,
-            "value": value,
-            "outcome": outcome,
-            "offset": -1,
-            "stated": -1,
-            "key": self.key if key is None else key,
-        }
-        self.sends = self.sends._replace(
-            **{n: np.append(getattr(self.sends, n), v) for n, v in row.items()}
-        )
+        added = replace(self.own, process=process, value=value, outcome=outcome, offset=-1)
+        added.key = self.key if key is None else key
+        added.client = f"p{process}"
+        self.did.append(added)
         return value
 
     def forget(self) -> None:
         """Give the record's own send an unknown outcome, so the record need not be there."""
-        self.sends.outcome[self.row] = INFO
-        self.sends.process[self.row] = _RETIRED + self.sends.value[self.row]
-        self.sends.stated[self.row] = -1
+        self.own.process, self.own.outcome = _RETIRED + self.own.value, "info"
+        self.own.offset = -1
 
     def show(self, value: int, *, to_all: bool = True) -> None:
-        """Let all reads, the final one too, or only the first return `value` at the offset."""
-        rows = np.flatnonzero(self.own.record_offset == self.offset)
-        self.own.record_value[rows if to_all else rows[:1]] = value
-        if to_all:
-            self.instead = value
-
-    def poll(self) -> int:
-        """Return the row in `own` of the first poll that returned the record at `offset`."""
-        return int(self.own.record_poll[np.argmax(self.own.record_offset == self.offset)])
+        """Let all reads, or only the first, return `value` at the offset."""
+        for each in self.polls if to_all else [self.poll]:
+            each.records = [(at, value if at == self.offset else v) for at, v in each.records]
 
 
-def _lost(at: Stretch) -> None:
-    at.show(at.send_unknown())
+def _close(one: Did, following: Did) -> bool:
+    """Return whether the next record was acknowledged soon, before this one was read."""
+    return following.offset == one.offset + 1 and following.t1_us < one.landed_us + _SOON_US
+
+
+def _lost(at: Place) -> None:
+    at.show(at.send())
     at.expect("lost", at.offset)
     at.expect("inconsistent-offsets", at.offset)
 
 
-def _unseen(at: Stretch) -> None:
-    at.send_unknown(outcome=OK)
+def _unseen(at: Place) -> None:
+    at.send(outcome="ok")
     at.expect("unseen", -1)
 
 
-def _duplicate(at: Stretch) -> None:
+def _duplicate(at: Place) -> None:
     at.forget()
-    at.show(int(at.sends.value[at.next_row]))
+    at.show(at.next.value)
     at.expect("duplicate", at.offset)
 
 
-def _aborted_read(at: Stretch) -> None:
-    at.sends.outcome[at.row] = FAIL
-    at.sends.stated[at.row] = -1
+def _aborted_read(at: Place) -> None:
+    at.own.outcome, at.own.offset = "fail", -1
     at.expect("aborted-read", at.offset)
 
 
-def _phantom(at: Stretch) -> None:
+def _phantom(at: Place) -> None:
     at.forget()
     at.show((_UNKNOWN_PROCESSES + at.key) * VALUES_PER_PROCESS + 7)
     at.expect("phantom", at.offset)
 
 
-def _misrouted(at: Stretch) -> None:
+def _misrouted(at: Place) -> None:
     at.forget()
-    at.show(at.send_unknown(at.key + 1))
+    at.show(at.send(at.key + 1))
     at.expect("misrouted", at.offset)
 
 
-def _inconsistent(at: Stretch) -> None:
-    at.show(at.send_unknown(), to_all=False)
+def _inconsistent(at: Place) -> None:
+    at.show(at.send(), to_all=False)
     at.expect("inconsistent-offsets", at.offset)
     at.expect("divergence", at.offset)
     at.expect("vanished", at.offset)
 
 
-def _realtime(at: Stretch) -> None:
-    begun = int(at.sends.t1[at.next_row]) + 1
-    at.sends.t0[at.row], at.sends.t1[at.row] = begun, begun + 1
-    at.sends.process[at.row] = _UNKNOWN_PROCESSES + at.key
+def _realtime(at: Place) -> None:
+    begun = at.next.t1_us + 1
+    at.own.t0_us, at.own.t1_us = begun, begun + 1
+    at.own.process = _UNKNOWN_PROCESSES + at.key
     at.expect("realtime-order", at.offset)
 
 
-def _poll_skip(at: Stretch) -> None:
-    gone = at.poll()
-    after = at.own.record_offset[at.own.record_poll == gone].max() + 1
-    kept = at.own.record_poll != gone
-    polls = np.arange(len(at.own.t0)) != gone
-    renumbered = np.cumsum(polls) - 1
+def _poll_skip(at: Place) -> None:
+    at.did.remove(at.poll)
     # It does not say that it was asked to begin there.
-    at.own.start[gone + 1 : gone + 2] = -1
-    at.own = at.own._replace(
-        **{n: getattr(at.own, n)[polls] for n in ("t0", "t1", "process", "start", "hw")},
-        record_poll=renumbered[at.own.record_poll[kept]],
-        record_offset=at.own.record_offset[kept],
-        record_value=at.own.record_value[kept],
-    )
-    at.expect("poll-skip", int(after))
+    at.later.start = -1
+    at.expect("poll-skip", at.poll.records[-1][0] + 1)
 
 
-def _poll_back(at: Stretch) -> None:
-    poll = at.poll()
-    here, later = (np.flatnonzero(at.own.record_poll == p) for p in (poll, poll + 1))
-    at.own.start[poll + 1 : poll + 3] = -1
-    at.own.record_offset[later] = at.own.record_offset[here]
-    at.own.record_value[later] = at.own.record_value[here]
-    first = int(at.own.record_offset[here[0]])
+def _poll_back(at: Place) -> None:
+    at.later.start = at.after.start = -1
+    at.later.records = at.poll.records
+    first = at.poll.records[0][0]
     at.expect("nonmonotonic-poll", first)
-    at.expect("poll-skip", first + 2 * len(here))
+    at.expect("poll-skip", first + 2 * len(at.poll.records))
 
 
-def _beyond_hw(at: Stretch) -> None:
-    poll = at.poll()
-    last = int(at.own.record_offset[at.own.record_poll == poll].max())
-    at.own.hw[poll] = last - 1
+def _beyond_hw(at: Place) -> None:
+    last = at.poll.records[-1][0]
+    at.poll.hw = last - 1
     at.expect("read-beyond-hw", last - 1, 2)
 
 
-def _hole(at: Stretch) -> None:
-    poll = at.poll()
-    at.own.start[poll] -= 1
-    at.expect("offset-hole", int(at.own.start[poll]))
-    at.expect("poll-skip", int(at.own.start[poll]) + 1)
+def _hole(at: Place) -> None:
+    at.poll.start -= 1
+    at.expect("offset-hole", at.poll.start)
+    at.expect("poll-skip", at.poll.start + 1)
 
 
-INJECTIONS: Final[dict[str, Callable[[Stretch], None]]] = {
+INJECTIONS: Final[dict[str, Callable[[Place], None]]] = {
     "lost": _lost,
     "unseen": _unseen,
     "duplicate": _duplicate,
@@ -209,44 +173,17 @@ INJECTIONS: Final[dict[str, Callable[[Stretch], None]]] = {
 }
 
 
-class AnomalyInjector:
-    """The anomalies to inject into one history, the n-th into the n-th key."""
+def check_names(names: Sequence[str], keys: int) -> None:
+    """Raise UsageError for an unknown anomaly, or more of them than keys."""
+    for name in names:
+        if name not in INJECTIONS:
+            raise UsageError(f"cannot inject '{name}'; there are {', '.join(INJECTIONS)}")
+    if len(names) >= keys:
+        raise UsageError(f"{len(names)} anomalies need more than {keys} keys: raise --keys")
 
-    def __init__(self, names: tuple[str, ...], keys: int) -> None:
-        """Check the names. Raises UsageError for an unknown one, or more anomalies than keys."""
-        for name in names:
-            if name not in INJECTIONS:
-                raise UsageError(f"cannot inject '{name}'; there are {', '.join(INJECTIONS)}")
-        if len(names) >= keys:
-            raise UsageError(f"{len(names)} anomalies need more than {keys} keys: raise --keys")
-        self._waiting = list(names)
-        self._injected: list[InjectedAnomaly] = []
-        self._finally: dict[int, tuple[int, int]] = {}
 
-    def apply(
-        self, sends: SendRows, polls: dict[int, PollRows], *, last: bool
-    ) -> tuple[SendRows, dict[int, PollRows]]:
-        """Inject anomalies into a part of the history: half of them into the first part, the rest
-        into the last. Return the changed sends, and the changed polls by key."""
-        count = len(self._waiting) if last else (len(self._waiting) + 1) // 2
-        for _ in range(count):
-            key, name = len({each.partition for each in self._injected}), self._waiting.pop(0)
-            at = Stretch(sends, polls, key)
-            INJECTIONS[name](at)
-            sends, polls = at.sends, {**polls, key: at.own}
-            if at.instead is not None:
-                self._finally[key] = (at.offset, at.instead)
-            self._injected += [InjectedAnomaly(f"key-{key:02}", *each) for each in at.expected]
-        return sends, polls
-
-    def finally_read(self, key: int, start: int, values: I64) -> I64:
-        """Return what the final reads of a key return from `start` on for `values`."""
-        offset, value = self._finally.get(key, (-1, -1))
-        if start <= offset < start + len(values):
-            values = values.copy()
-            values[offset - start] = value
-        return values
-
-    def injected(self) -> tuple[InjectedAnomaly, ...]:
-        """Return all anomalies that the checker must report."""
-        return tuple(sorted(self._injected))
+def inject(name: str, did: list[Did], key: int) -> list[tuple[str, int, int]]:
+    """Inject an anomaly into a key; return the findings that must be reported there."""
+    at = Place(did, key)
+    INJECTIONS[name](at)
+    return at.expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from checker.engine.stages import check_on_processes
 from checker.formats.verdict import RunResult, Verdict
+from checker.ingest.lines import readable_lines
 from harness.cli.common import print_table
+from harness.formats.history import Op
 from harness.runs.judge import IN_PROCESS_BYTES, SparkSoon
 from harness.runs.run_paths import run_folder
 from node.formats.errors import FloodmarkError
@@ -19,8 +24,8 @@ from node.formats.owned_folder import OwnedFolder
 from tests.lab.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
 from tests.lab.bench.groups import GroupMaker
 from tests.lab.bench.synthetic import Made, Maker, Size
-from tests.lab.bench.synthetic_files import write_jepsen, write_lines
 from tests.lab.usage import MemoryMonitor, ProcessorTime
+from tests.support.checker.history_forms import as_jepsen, edn
 
 _LARGE: Final = 1_000_000
 Judge = Callable[[Sequence[Path]], list[RunResult]]
@@ -74,28 +79,43 @@ def _of_one_size(
     judge: Judge, place: Path, size: Size, maker: type[Maker], *, lines: bool
 ) -> Checked:
     """Make and judge one history."""
-    folder = place / f"{size.ops}-operations-{size.hot:g}"
-    folder.mkdir()
-    found = _judged(judge, folder, size, maker(size, folder).make())
+    folder, made = place / f"{size.ops}-operations-{size.hot:g}", maker(size)
+    found = _judged(judge, folder, size, made.make(folder))
     if lines:
-        found = found._replace(from_lines=tuple(_from_lines(judge, folder, found)))
+        found = found._replace(from_lines=tuple(_from_lines(judge, folder, made, found)))
     shutil.rmtree(folder)
     return found
 
 
-def _from_lines(judge: Judge, folder: Path, known: Checked) -> Iterator[FromLines]:
+def _from_lines(judge: Judge, folder: Path, made: Maker, known: Checked) -> Iterator[FromLines]:
     """Judge the same history, which first must be read from its lines into tables."""
     target = folder.with_name(f"{folder.name}-lines")
-    write_lines(folder, target)
+    made.write_lines(target)
     history = target / "history.jsonl"
     yield _of_lines(judge, target, "own", history, known)
     for form, name in (("json", "history.json"), ("edn", "history.edn")):
         other = folder.with_name(f"{folder.name}-{form}") / name
         other.parent.mkdir()
-        write_jepsen(history, other, form)
+        write_jepsen(history, other, form, made.names)
         yield _of_lines(judge, other, form, other, known)
         shutil.rmtree(other.parent)
     shutil.rmtree(target)
+
+
+def write_jepsen(history: Path, target: Path, form: str, keys: Sequence[str]) -> None:
+    """Write a history of ours as Jepsen records it, as "edn" or "json". Each final reader first
+    assigns itself every partition from its beginning."""
+    show = edn if form == "edn" else json.dumps
+    final: set[int] = set()
+    with target.open("w") as out:
+        for op in readable_lines(history, Op):
+            ops = [op]
+            if op.final and op.process not in final:
+                final.add(op.process)
+                who = {"process": op.process, "client": op.client, "partitions": tuple(keys)}
+                begun = Op(t_us=op.t_us, type="invoke", op=-1, f="assign", **who)
+                ops = [begun, replace(begun, type="ok"), op]
+            out.writelines(f"{show(line)}\n" for line in as_jepsen(ops, seeks=(-1,)))
 
 
 def _of_lines(judge: Judge, path: Path, form: str, file: Path, known: Checked) -> FromLines:
