@@ -108,7 +108,7 @@ def floodmark_storm(
         given = request.config.getoption("--floodmark-seed")
         if seed is None:
             seed = given if schedule is not None else request.config.stash[_SEED]
-        from harness.runs.limits import GivenLimits
+        from harness.runs.requests import GivenLimits
 
         names = set(GivenLimits.__struct_fields__) & options.keys()
         limits = GivenLimits(**{name: options.pop(name) for name in names})
@@ -196,9 +196,8 @@ def _storm(wanted: Mapping[str, Any], store: Path, test: str) -> StormReport:
 
 def _run(request: Any, store: Path, test: str) -> StormReport:
     from harness.replay.pages import page_after
-    from harness.runs.once import run_once
     from harness.runs.options import default_name, requested
-    from harness.runs.run import RunOrder
+    from harness.runs.run import RunOrder, run_once
     from harness.systems.external.links import KERNEL_LINKS
     from nemesis.links import namespaces
 

@@ -36,7 +36,7 @@ OPENS: Final = {
     "checker/ingest/external_history.py": TEMPORARY,
     "checker/ingest/read_tables.py": GUARD,
     "harness/runs/process_tree.py": HOST,
-    "harness/runs/processor_wait.py": HOST,
+    "harness/runs/host.py": HOST,
     "harness/runs/system_check.py": TEMPORARY,
     "harness/runs/terminal.py": HOST,
     "harness/search/catalogue/*.py": OURS,

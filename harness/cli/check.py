@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
-from harness.cli.common import print_json, print_result, tell
-from harness.cli.exit_codes import EXIT_UNKNOWN
+from harness.cli.common import EXIT_UNKNOWN, print_json, print_result, tell
 from harness.runs.requests import CheckRequest
 from node.formats.files import why_not_writable
 
@@ -23,8 +22,8 @@ def check(request: CheckRequest) -> int:
     from checker.formats.verdict import EXIT_CODES, worst
     from harness.replay.pages import is_invalid, page_after
     from harness.runs.judge import SparkSoon, judge, summarise, wrong_lines
-    from harness.runs.limits import EXIT_OVER
     from harness.runs.progress import Progress
+    from harness.runs.requests import EXIT_OVER
     from harness.runs.run_paths import promise_in, run_folders
     from reports.wording import count
 

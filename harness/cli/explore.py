@@ -39,7 +39,7 @@ def explore(request: ExploreRequest) -> int:
 
 
 def _print(explored: Explored) -> None:
-    from harness.explore.report import lines
+    from harness.explore.run import lines
     from harness.runs.program import command_line
 
     if explored.result is not None:

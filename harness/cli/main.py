@@ -19,14 +19,13 @@ import typer.core
 
 from floodmark import __version__
 from harness import cli
-from harness.cli.common import tell
-from harness.cli.exit_codes import DEBUG, EXIT_HARNESS, exit_code_of
+from harness.cli.common import DEBUG, EXIT_HARNESS, exit_code_of, tell
 from harness.runs.interrupts import EXIT_STOPPED, StopNow, ended_by_signals
 from harness.runs.terminal import flush_streams, open_streams, plain_output
 from node.formats.host_errors import reason
 
 COMPLETE: Final = "_FLOODMARK_COMPLETE"
-HELPERS: Final = ("__main__", "common", "exit_codes", "main", "options", "values")
+HELPERS: Final = ("__main__", "common", "main", "options", "values")
 _TYPERS_INTERRUPTED: Final = 130
 """What Typer makes of a KeyboardInterrupt; no command has this code."""
 _SUMMARIES: Final = {

@@ -13,7 +13,7 @@ def report(request: ReportRequest) -> int:
     run). For a finding, first runs its schedule in the simulated world. Prints the path of each
     page; of a store, last that of the list of all its runs. Exit code: 0, or that of the first page
     that could not be built."""
-    from harness.cli.exit_codes import exit_code_of
+    from harness.cli.common import exit_code_of
     from harness.formats.finding import is_finding
     from harness.replay.pages import page_of, page_of_finding
     from harness.runs.progress import Progress

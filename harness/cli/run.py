@@ -29,11 +29,10 @@ def run(request: RunRequest) -> int:
         processes.prepare()
     from checker.formats.verdict import EXIT_CODES
     from harness.runs.judge import summarise
-    from harness.runs.limits import EXIT_OVER
-    from harness.runs.once import run_once
     from harness.runs.options import default_name, requested
     from harness.runs.program import called
-    from harness.runs.run import RunOrder
+    from harness.runs.requests import EXIT_OVER
+    from harness.runs.run import RunOrder, run_once
 
     schedule, on = requested(request)
     order = RunOrder(

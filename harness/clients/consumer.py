@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from harness.clients.session import DEFAULT_RETRY_US, Call, MetadataCache, Session, Thread
-from harness.clients.types import Answer, PollSettings
+from harness.clients.types import PollSettings
 from harness.clients.workload import decode_batch
 from harness.formats.history import Read, RecordRun
 from nemesis.formats.schedule import Poll
 from node.core import batch
+from node.core.api import Deliver
 from node.formats.errors import WireError
 from node.formats.messages import Error, FetchRequest, FetchResponse
 from node.formats.wire import split_fetch_body
@@ -80,7 +81,7 @@ class Consumer(Session):
             max_bytes=settings.max_bytes,
         )
 
-    def _answered(self, thread: Thread, call: Call, answer: Answer) -> None:
+    def _answered(self, thread: Thread, call: Call, answer: Deliver) -> None:
         message = answer.message
         assert isinstance(message, FetchResponse)
         if message.error is Error.OFFSET_OUT_OF_RANGE:
@@ -93,7 +94,7 @@ class Consumer(Session):
         else:
             self._read(thread, call, answer)
 
-    def _read(self, thread: Thread, call: Call, answer: Answer) -> None:
+    def _read(self, thread: Thread, call: Call, answer: Deliver) -> None:
         """Record what was read and move on to its end."""
         try:
             _, hw, data = split_fetch_body(answer.body)

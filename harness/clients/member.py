@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from harness.clients.consumer import decode_records
 from harness.clients.session import DEFAULT_RETRY_US, Call, MetadataCache, Request, Session, Thread
-from harness.clients.types import NEVER_US, Answer, MemberSettings
+from harness.clients.types import NEVER_US, MemberSettings
 from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, OpType
+from node.core.api import Deliver
 from node.formats.errors import WireError
 from node.formats.messages import (
     Error,
@@ -203,7 +204,7 @@ class GroupMember(Session):
 
     # -- answers
 
-    def _answered(self, thread: Thread, call: Call, answer: Answer) -> None:
+    def _answered(self, thread: Thread, call: Call, answer: Deliver) -> None:
         message = answer.message
         assert isinstance(message, FetchResponse | GroupResponse)
         if message.error is Error.NONE:
@@ -290,7 +291,7 @@ class GroupMember(Session):
         op = self._begin(thread, "assign", partitions=tuple(self._owned))
         self._log.complete(self._now_us, thread, op, "ok", positions=positions)
 
-    def _polled(self, thread: Thread, call: Call, answer: Answer) -> None:
+    def _polled(self, thread: Thread, call: Call, answer: Deliver) -> None:
         partition = call.partition
         try:
             _, _, data = split_fetch_body(answer.body)

@@ -14,10 +14,11 @@ from typing import Final
 import msgspec
 
 from harness.clients.session import DEFAULT_RETRY_US, HOPELESS, Call, MetadataCache, Session, Thread
-from harness.clients.types import Answer, SendSettings
+from harness.clients.types import SendSettings
 from harness.clients.workload import SendPlan, encode_batch
 from harness.formats.history import OpType, Send
 from nemesis.formats import schedule as schedules
+from node.core.api import Deliver
 from node.core.batch import Produced
 from node.formats.messages import Error, ProduceRequest, ProduceResponse
 
@@ -115,7 +116,7 @@ class Producer(Session):
             self._metadata.refresh(self._now_us, ACKS_ZERO_REFRESH_US)
             self._end(thread, call, "info", error="acks=0")
 
-    def _answered(self, thread: Thread, call: Call, answer: Answer) -> None:
+    def _answered(self, thread: Thread, call: Call, answer: Deliver) -> None:
         message = answer.message
         assert isinstance(message, ProduceResponse)
         if message.error is Error.NONE:

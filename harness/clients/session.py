@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.clients.operation_log import OperationLog, ProcessThread
-from harness.clients.types import NEVER_US, Answer, SessionEffects, ToSend
+from harness.clients.types import NEVER_US, SessionEffects
 from harness.formats.history import Op
 from nemesis.formats.schedule import Operation
+from node.core.api import Deliver, Outgoing
 from node.formats.messages import (
     Error,
     FetchRequest,
@@ -187,7 +188,7 @@ class Session:
         """Begin no more operations; those in progress still complete."""
         self._stopped = True
 
-    def step(self, now_us: int, answer: Answer | None = None) -> SessionEffects:
+    def step(self, now_us: int, answer: Deliver | None = None) -> SessionEffects:
         """Process an answer, or only the passing of time; return messages, history lines and the
         next deadline."""
         effects = self._effects = SessionEffects()
@@ -221,7 +222,7 @@ class Session:
         """Return the message of the attempt that begins: its number is `call.corr`."""
         raise NotImplementedError
 
-    def _answered(self, thread: Thread, call: Call, answer: Answer) -> None:
+    def _answered(self, thread: Thread, call: Call, answer: Deliver) -> None:
         """Finish a call whose attempt was answered, or prepare another attempt."""
         raise NotImplementedError
 
@@ -253,7 +254,7 @@ class Session:
 
     # -- the machinery
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: Deliver) -> None:
         message = answer.message
         if isinstance(message, MetadataResponse):
             self._metadata.learn(message.corr, message.leaders)
@@ -298,13 +299,13 @@ class Session:
             self._metadata.wanted = True
             return
         call.corr, call.node, call.attempted = self._new_corr(), leader, True
-        self._effects.messages.append(ToSend(leader, self._request(call), call.body))
+        self._effects.messages.append(Outgoing(leader, self._request(call), call.body))
         self._sent(thread, call)
 
     def _ask(self, corr: int) -> None:
         broker = self._metadata.whom_to_ask(self._now_us, corr)
         if broker:
-            self._effects.messages.append(ToSend(broker, MetadataRequest(corr=corr)))
+            self._effects.messages.append(Outgoing(broker, MetadataRequest(corr=corr)))
 
     def _record(self, op: Op) -> None:
         self._effects.ops.append(op)

@@ -5,32 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from harness.formats.history import Op
-from node.formats.messages import AnyMessage
+from node.core.api import Outgoing
 
 NEVER_US = 1 << 62
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A message from the broker `source` to a client."""
-
-    source: str
-    message: AnyMessage
-    body: bytes | None = None
-
-
-class ToSend(msgspec.Struct, frozen=True):
-    """A message from a client to the broker `to`."""
-
-    to: str
-    message: AnyMessage
-    body: bytes | None = None
 
 
 class SessionEffects(msgspec.Struct):
     """The results of one step of a session: messages to send, history lines, the next deadline. The
     lines must be written to the history before a message is sent."""
 
-    messages: list[ToSend] = []
+    messages: list[Outgoing] = []
     ops: list[Op] = []
     deadline_us: int = NEVER_US
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.clients.workload import decode_batch
 from harness.explore.bounds import Bounds
-from harness.explore.node_view import NodeView
+from harness.explore.node_model import NodeView
 from harness.formats.history import Op, Read, Send
 from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.systems.floodmark.brokers import promise_of

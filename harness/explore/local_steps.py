@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from harness.explore.bounds import Bounds
-from harness.explore.node_model import ModelNode, NodeState, NodeTurn
-from harness.explore.node_view import NodeView, view_of
+from harness.explore.node_model import ModelNode, NodeState, NodeTurn, NodeView, view_of
 from harness.systems.floodmark.brokers import node_config
 from node.core.api import NodeConfig
 from node.core.turn import TurnStep

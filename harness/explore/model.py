@@ -17,7 +17,7 @@ from harness.clients.workload import MIN_RECORD_BYTES, encode_batch
 from harness.explore.bounds import BUDGETS, Bounds
 from harness.explore.invariants import Invariants
 from harness.explore.local_steps import Event, LocalStep, LocalSteps
-from harness.explore.node_view import NodeView, ReplicaView
+from harness.explore.node_model import NodeView, ReplicaView
 from harness.explore.waits import LONGEST, Action, Waits, is_cut
 from harness.sim.invariant_checker import Violation
 from harness.systems.floodmark.brokers import topic_of

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from harness.explore.local_steps import Event, LocalSteps
-from harness.explore.node_view import ReplicaView
+from harness.explore.node_model import ReplicaView
 from node.formats.errors import FloodmarkError
 from node.formats.trace import METADATA_PARTITION
 

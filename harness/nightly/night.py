@@ -24,10 +24,9 @@ from harness.nightly.counting import Counting
 from harness.nightly.requests import NightlyRequest
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import build_page
-from harness.runs.once import run_once
 from harness.runs.program import called
 from harness.runs.progress import Progress
-from harness.runs.run import RunOrder
+from harness.runs.run import RunOrder, run_once
 from harness.runs.run_folder import readable_lines, remove
 from harness.search.jobs import Job, JobProcesses, Pool
 from harness.search.worlds.outcome import fault_coverage

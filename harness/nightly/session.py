@@ -28,7 +28,7 @@ from harness.nightly.kinds import KINDS
 from harness.nightly.night import Kind, Night, RealJob
 from harness.nightly.requests import NightlyRequest
 from harness.nightly.summary import spent
-from harness.runs.host_disk import kind_of
+from harness.runs.host import kind_of
 from harness.runs.run import machine
 from harness.runs.run_folder import remove
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, work_through

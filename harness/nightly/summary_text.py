@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
-from harness.formats import not_tried
-from harness.formats.nightly_run import Bucket, NightlyRun, equal_reasons
+from harness.formats.nightly_run import Bucket, NightlyRun, equal_reasons, in_words, never_met
 from reports import wording
 from reports.nightly_page import index_model
 
@@ -71,14 +70,14 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
 def _of_shares(nightly: NightlyRun) -> list[str]:
     """Format what was done with the broker of floodmark, a line for each share of the plan."""
     totals = nightly.totals
-    never = not_tried.never_met(nightly.coverage, nightly.kinds)
+    never = never_met(nightly.coverage, nightly.kinds)
     lines = [
         (
             "search",
             f"search      {totals.schedules:,} schedules, {totals.schedules_per_s:.1f}/s, "
             f"{totals.virtual_seconds:,.0f} virtual seconds; {totals.failures:,} failures",
         ),
-        ("search", f"not tried   {not_tried.in_words(never, _MOST_PAIRS) or 'nothing'}"),
+        ("search", f"not tried   {in_words(never, _MOST_PAIRS) or 'nothing'}"),
         ("known-bug", f"known bugs  {_known_bugs(nightly)}"),
         ("storm", f"storms      {totals.storms} on real processes: {_storms(nightly)}"),
         ("replay", f"replays     {totals.replays_met} of {totals.replays} as expected"),

@@ -10,19 +10,22 @@ from checker.formats.anomalies import PROPERTIES
 from checker.formats.verdict import Verdict
 from checker.story.story import write_story
 from harness.formats.finding import REAL
+from harness.formats.history import Op, show_value
 from harness.runs.judge import Tell, bring_finding, build_page, summarise
-from harness.runs.once import run_once
 from harness.runs.options import default_name, load_schedule
 from harness.runs.program import called
 from harness.runs.requests import ReplayRequest
-from harness.runs.run import RunOrder
+from harness.runs.run import RunOrder, run_once
 from harness.sim.run import SimResult, simulate
-from harness.sim.run_text import run_text
 from harness.systems.setup import Setup, setup_of
 from nemesis.formats import schedule as schedules
+from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Expectation, Schedule
+from node.formats import trace
 from node.formats.errors import UsageError, unknown_name
 from node.formats.json_input import read_file
+from node.formats.event_text import action, parse
+from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +49,6 @@ class _Seeded(msgspec.Struct):
 def replay(request: ReplayRequest, output: Tell = lambda text: None) -> Iterator[ReplayOutcome]:
     """Run the schedule `request.times` times, with rising seeds, and yield each result. `output` is
     called with the trace or summary that `request.trace` asks for. Raises UsageError."""
-    if request.times < 1:
-        raise UsageError(f"--times is {request.times}, but must be at least 1")
     schedule = requested_schedule(request)
     first = request.seed
     if first is None and (request.file / "run.json").is_file():
@@ -60,9 +61,7 @@ def replay(request: ReplayRequest, output: Tell = lambda text: None) -> Iterator
 
 
 def world_of(request: ReplayRequest) -> str:
-    """Return "simulated" or "real". Raises UsageError for another word or an unsimulated system."""
-    if request.world not in ("", "simulated", "real"):
-        raise UsageError(f"--world is '{request.world}', but can only be simulated or real")
+    """Return "simulated" or "real". Raises UsageError for a system without a simulated world."""
     system = _setup_of(request).find()
     if request.world == "simulated" and not system.simulated:
         raise UsageError(
@@ -183,3 +182,53 @@ def is_met(expected: Expectation, outcomes: Sequence[ReplayOutcome]) -> bool:
         case "valid":
             return all(outcome.verdict == "valid" for outcome in outcomes)
     return True
+
+
+def run_text(result: SimResult) -> Iterator[str]:
+    """Yield the lines of a run in the order of their time."""
+    origin_us = result.info.phases.storm_us or result.info.phases.start_us
+    lines: list[tuple[int, str, str]] = []
+    for event in result.trace:
+        words = _event(event)
+        if words:
+            lines.append((event["t_us"], event["node"], words))
+    lines += [(line.t_us, "fault", _fault(line)) for line in result.faults]
+    for op in result.ops:
+        words = _op(op)
+        if words:
+            lines.append((op.t_us, op.client, words))
+    lines += [(b.t_us, "VIOLATION", f"{b.invariant}: {b.sentence}") for b in result.violations]
+    for t_us, who, words in sorted(lines, key=lambda line: line[0]):
+        yield f"{(t_us - origin_us) / 1e6:10.6f}  {who:<9}  {words}"
+
+
+def _event(event: TraceEvent) -> str:
+    partition = event.get("partition", "")
+    repeats = event["event"] in (trace.APPEND, trace.HW) and event["role"] != "leader"
+    if partition == METADATA_PARTITION or event["event"] == trace.VOTE or repeats:
+        return ""
+    words = action(parse(event))
+    return f"{partition}: {words}" if partition and words else words
+
+
+def _fault(line: FaultLine) -> str:
+    number = "final heal" if line.fault < 0 else f"{line.action} {line.what}"
+    nodes = f" {', '.join(line.nodes)}" if line.nodes else ""
+    links = f" on {', '.join('->'.join(link) for link in line.links)}" if line.links else ""
+    return f"{number}{nodes}{links}" + (f" ({line.detail})" if line.detail else "")
+
+
+def _op(op: Op) -> str:
+    if op.type == "invoke" or op.f not in ("send", "poll"):
+        return ""
+    if op.f == "send":
+        send = op.sends[0]
+        what = f"sent {show_value(send.value)}"
+        what += f" and {send.count - 1} more" if send.count > 1 else ""
+        what += f" to {send.partition}"
+        return (
+            f"{what}: {op.type} at {send.offset}"
+            if op.type == "ok"
+            else (f"{what}: {op.type}, {op.error}")
+        )
+    return f"read of {op.reads[0].partition}: {op.type}, {op.error}" if op.type != "ok" else ""

@@ -12,9 +12,8 @@ from checker.formats.anomalies import LIVENESS
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.history import GROUP_PREFIX
 from harness.formats.run_info import RunInfo
-from harness.runs.once import run_once
 from harness.runs.program import called
-from harness.runs.run import RunOrder
+from harness.runs.run import RunOrder, run_once
 from harness.systems.adapter import MAKE_GROUPS, MEMBERS
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.system import ExternalSystem

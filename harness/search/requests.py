@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -49,9 +49,8 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds of faults of disks that schedules may have beside the others, a comma list; disk: all
     that one broker survives. Of a system: all kinds that storms may have [default: in the simulated
     world a few of disks; else all but disks, clocks and system calls; power cuts too]."""
-    disks: Annotated[str, Meta(extra=REAL)] = ""
-    """Of a system: how many nodes may lose what they have not synced: none, one or any [default:
-    any]."""
+    disks: Annotated[Literal["none", "one", "any"], Meta(extra=REAL)] = "any"
+    """Of a system: how many nodes may lose what they have not synced."""
     links: Annotated[str | None, Meta(extra=REAL)] = None
     """Of a system: what stands between its nodes, as for `run`."""
     consumers: Consumers = 1

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from harness.formats import not_tried
 from harness.formats.finding import EXPLANATION, STORE_FOLDER, Explanation, Finding
 from harness.formats.journal import SearchedRow
+from harness.formats.nightly_run import in_words, never_met, rate_of_new
 from harness.runs.program import command_line
 from harness.search.findings import again
 from harness.search.loop import Budget
@@ -62,9 +62,9 @@ def summary(total: SearchedRow, kinds: int, seconds: float) -> str:
 def _not_tried(coverage: Mapping[str, int]) -> Iterator[str]:
     # Of the kinds that were drawn: a schedule has few kinds of faults.
     drawn = {name.partition("/")[0] for name in coverage}
-    if never := not_tried.in_words(not_tried.never_met(coverage, drawn)):
+    if never := in_words(never_met(coverage, drawn)):
         yield f"  not tried, by the state of the partition that a fault hits: {never}"
-    new = not_tried.rate_of_new(coverage)
+    new = rate_of_new(coverage)
     yield f"  about {new:.1%} of further faults would hit a role and a state that none has hit"
 
 

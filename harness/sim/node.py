@@ -10,19 +10,43 @@ import signal
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from harness.formats.process_exits import Exit
 from harness.sim.disk import SimDisk
-from harness.sim.event_queue import EventQueue
-from harness.sim.latency_profile import IDEAL, LatencyProfile
-from harness.sim.network import Envelope, Network
+from harness.sim.network import Envelope, EventQueue, Network
 from node.core.api import Deliver, Event, NodeConfig, Outgoing, Shutdown
 from node.core.broker import Broker
 from node.core.turn import Core, Turn, TurnStep, carry_out, take
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import TraceEvent, damaged_event
 from node.runtime.breakpoints import HOST_CLOCK, Armed, Breakpoint
+
+
+class LatencyProfile(NamedTuple):
+    """Ranges of latencies in microseconds. A run draws from them uniformly by its seed (`turn_us`
+    excepted). `boot_us`: from the start of a process until it listens; messages that arrive earlier
+    are lost. `notice_us`: from an event until the harness notices it; (0, 0) is at once. `turn_us`:
+    from the begin of a node's turn until its messages leave and the next turn may begin; most turns
+    take little more than the minimum."""
+
+    boot_us: tuple[int, int]
+    notice_us: tuple[int, int]
+    turn_us: tuple[int, int] = (0, 0)
+
+
+IDEAL: Final = LatencyProfile(boot_us=(20_000, 20_000), notice_us=(0, 0))
+IDLE_HOST: Final = LatencyProfile(
+    boot_us=(100_000, 500_000), notice_us=(500, 8_000), turn_us=(0, 5_000)
+)
+"""Python processes on a host without other load."""
+BUSY_HOST: Final = LatencyProfile(boot_us=(300_000, 2_000_000), notice_us=(1_000, 30_000))
+"""Python processes on a host with other load."""
+OVERLOADED_HOST: Final = LatencyProfile(
+    boot_us=(500_000, 3_000_000), notice_us=(5_000, 80_000), turn_us=(500, 120_000)
+)
+"""Python processes on a host with far more load than cores."""
+
 
 HAND_OVER_US: Final = 2_000_000
 """The longest time that the core may take to hand over when it is asked to stop."""

@@ -10,7 +10,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,21 +20,18 @@ from msgspec.structs import replace
 
 from checker.formats.verdict import RunResult, Verdict
 from checker.output.assemble import write_results
-from harness.formats.history import LogRun, Op
+from harness.formats.history import Op
 from harness.formats.problem import Problem, rank
 from harness.formats.process_exits import Exit
-from harness.formats.run_info import RunInfo
 from harness.runs.run import first_info
 from harness.runs.storm import Storm
 from harness.sim import folder
 from harness.sim.cluster import NeverStarted, SimCluster, stall_report
 from harness.sim.disk import SimDisk
-from harness.sim.event_queue import EventQueue
 from harness.sim.group_invariant import GroupInvariant
 from harness.sim.invariant_checker import InvariantChecker, Violation
-from harness.sim.latency_profile import IDEAL, LatencyProfile
-from harness.sim.network import AffectedMessage
-from harness.sim.node import SimNode
+from harness.sim.network import AffectedMessage, EventQueue
+from harness.sim.node import IDEAL, LatencyProfile, SimNode
 from harness.sim.producer_invariant import ProducerInvariant
 from harness.sim.state_invariant import MajorityInvariant, StateInvariant
 from harness.sim.step_invariant import StepInvariant
@@ -55,16 +52,14 @@ _runs: Final = itertools.count(1)
 _encoder: Final = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True)
-class SimResult:
-    """The result of a simulated run. `verdict` is the worse one of two verdicts: that of the
-    invariants during the run, and that of the checker after it. `only_seen_by` names the one that
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SimResult(folder.RunFiles):
+    """The files of a simulated run, and its result. `verdict` is the worse one of two verdicts, of
+    the invariants during the run and of the checker after it. `only_seen_by` names the one that
     alone found a violation ("" if they agree). `violations` has the first violation of each
     invariant. `stalled` says what each replica waits for if the cluster did not recover. `events`
-    counts events of the queue, `messages` sent messages; `virtual_us` is the length of the run in
-    virtual microseconds."""
+    counts events of the queue; `virtual_us` is the length of the run in virtual microseconds."""
 
-    schedule: Schedule
     seed: int
     verdict: Verdict
     sentence: str
@@ -73,19 +68,7 @@ class SimResult:
     only_seen_by: Literal["", "invariants", "checker"]
     stalled: tuple[str, ...]
     events: int
-    messages: int
     virtual_us: int
-    info: RunInfo = field(repr=False)
-    ops: list[Op] = field(repr=False)
-    trace: list[TraceEvent] = field(repr=False)
-    logs: dict[str, list[LogRun]] = field(repr=False)
-    faults: list[FaultLine] = field(repr=False)
-    exits: list[Exit] = field(repr=False)
-
-    @property
-    def violation(self) -> Violation | None:
-        """The first violation of an invariant, None if every invariant held."""
-        return self.violations[0] if self.violations else None
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -337,7 +320,7 @@ class SimRun:
         violations = tuple(self.invariants.violations) if self.invariants is not None else ()
         verdict = Verdict.INVALID if violations else checked.verdict
         made = SimResult(
-            schedule=self.schedule,
+            **vars(left),
             seed=self.seed,
             verdict=verdict,
             sentence=_sentence(violations, checked),
@@ -346,14 +329,7 @@ class SimRun:
             only_seen_by=_only_seen_by(violations, checked),
             stalled=self.stalled if "liveness" in _invalid(checked) else (),
             events=cluster.queue.events,
-            messages=cluster.network.messages,
             virtual_us=self.info.phases.end_us - self.info.phases.start_us,
-            info=self.info,
-            ops=cluster.clients().ops,
-            trace=cluster.trace,
-            logs=logs,
-            faults=self.faults,
-            exits=cluster.exits,
         )
         if keep is not None and made.judged is not checked:
             write_results(keep, made.judged)

@@ -16,7 +16,7 @@ import msgspec
 from harness.formats.problem import Problem, ended_from_outside, node_ended, suspended
 from harness.formats.process_exits import Exit
 from harness.runs.clock import now_us
-from harness.runs.host_disk import HostDisk
+from harness.runs.host import HostDisk
 from harness.runs.process_tree import resume_stopped
 from node.formats.errors import StorageError
 from node.formats.files import AppendOnlyFile

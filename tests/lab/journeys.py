@@ -200,7 +200,7 @@ def of_request() -> list[str]:
     adapter = ROOT / "examples" / "naive_log" / "adapter.py"
     words = ["run", "--system", str(adapter), "--faults", "kill", "--quiet"]
     journey = Journey("harness")
-    with patch("harness.runs.once.run_once", side_effect=KeyboardInterrupt) as begun:
+    with patch("harness.runs.run.run_once", side_effect=KeyboardInterrupt) as begun:
         for on in (False, True):  # the first time, modules are imported
             with journey.goes(on=on), suppress(SystemExit):
                 main(words)

@@ -12,11 +12,12 @@ from typing import Any
 from harness.clients.consumer import Consumer, ScriptedConsumer
 from harness.clients.producer import Producer, ScriptedProducer
 from harness.clients.session import MetadataCache, Session, Thread
-from harness.clients.types import Answer, PollSettings, SendSettings, ToSend
+from harness.clients.types import PollSettings, SendSettings
 from harness.clients.workload import SendPlan, decode_batch, encode_batch
 from harness.formats.history import Op
 from nemesis.formats.schedule import Poll, Send
 from node.core import batch
+from node.core.api import Deliver, Outgoing
 from node.formats.messages import (
     AnyMessage,
     Error,
@@ -44,7 +45,7 @@ class ClientStage:
         self.session = self._session(kind, options)
         self.now_us = 1_000_000
         self.deadline_us = 0
-        self.out: list[ToSend] = []
+        self.out: list[Outgoing] = []
         self._steps = count()
         self._lines: list[str] = []
 
@@ -78,7 +79,7 @@ class ClientStage:
 
     # -- commands
 
-    def step(self, answer: Answer | None = None) -> None:
+    def step(self, answer: Deliver | None = None) -> None:
         effects = self.session.step(self.now_us, answer)
         self.out += effects.messages
         self.deadline_us = effects.deadline_us
@@ -206,12 +207,12 @@ class ClientStage:
         return found
 
     def _answer(self, source: str, message: AnyMessage, body: bytes | None = None) -> None:
-        self.step(Answer(source, message, body))
+        self.step(Deliver(source, message, body))
 
-    def _all(self, kind: type[AnyMessage]) -> list[ToSend]:
+    def _all(self, kind: type[AnyMessage]) -> list[Outgoing]:
         return [sent for sent in self.out if isinstance(sent.message, kind)]
 
-    def _newest(self, kind: type[AnyMessage]) -> ToSend:
+    def _newest(self, kind: type[AnyMessage]) -> Outgoing:
         return self._all(kind)[-1]
 
 
@@ -223,7 +224,7 @@ def stored_batch(text: str) -> bytearray:
     return bytearray(batch.stamp(made, int(offset), 1))
 
 
-def message_text(sent: ToSend) -> str:
+def message_text(sent: Outgoing) -> str:
     """Return a message in short: a batch with its value or what it says of its producer."""
     match sent.message:
         case ProduceRequest(partition=partition, acks=acks):

@@ -7,8 +7,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from harness.sim.event_queue import START_US, EventQueue
-from harness.sim.network import LATENCY_US, Envelope, Network
+from harness.sim.network import LATENCY_US, START_US, Envelope, EventQueue, Network
 from nemesis.links.rule import LinkRule
 from node.formats.errors import FloodmarkError
 from node.formats.messages import FetchRequest

@@ -12,10 +12,9 @@ from typing import Any
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import Promise
 from harness.sim.disk import SimDisk
-from harness.sim.event_queue import Action, EventQueue
 from harness.sim.invariant_checker import InvariantChecker, Violation
-from harness.sim.latency_profile import LatencyProfile
-from harness.sim.node import SimNode
+from harness.sim.network import Action, EventQueue
+from harness.sim.node import LatencyProfile, SimNode
 from node.core import batch as batches
 from node.core.api import NodeConfig
 from node.core.broker import Broker

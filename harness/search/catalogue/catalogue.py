@@ -79,8 +79,8 @@ def entries(request: BugSearchRequest) -> list[Entry]:
 
 class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one search for an entry: in how many seconds (of one core, in the simulated
-    world) and schedules it was found, and the finding. `unwanted` counts other failures by bucket,
-    `generators` has the versions of the generator."""
+    world) and schedules it was found, and the finding. `generators` has
+    the versions of the generator."""
 
     code: str
     seed: int
@@ -91,8 +91,6 @@ class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
     virtual_us: int = 0
     failures: int = 0
     finding: Finding | None = None
-    unwanted: dict[str, int] = {}
-    problems: list[str] = []
     generators: tuple[int, ...] = ()
     version: str = ""
     state: str = ""
@@ -340,8 +338,6 @@ def result_in(file: Path, entry: Entry, seed: int) -> EntryResult | None:
         virtual_us=total.virtual_us,
         failures=total.failures,
         finding=shown,
-        unwanted={n: c for n, c in total.buckets.items() if shown is None or n != shown.bucket},
-        problems=total.problems,
         generators=tuple(sorted({row.generator for row in rows if isinstance(row, SearchedRow)})),
         version=(shown is not None and shown.version) or began[-1].version,
         state=state_of(rows),

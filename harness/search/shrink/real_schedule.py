@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from harness.search.worlds.outcome import run_simulated
 from harness.search.worlds.subject import Stop, never
-from harness.sim.latency_profile import BUSY_HOST, IDLE_HOST, OVERLOADED_HOST, LatencyProfile
+from harness.sim.node import BUSY_HOST, IDLE_HOST, OVERLOADED_HOST, LatencyProfile
 from nemesis.faults import Delay
 from nemesis.formats.schedule import Fault, Operation, Schedule
 

@@ -20,8 +20,8 @@ from checker.formats.anomalies import AGREEMENT, EXERCISE
 from checker.formats.story import Story, StoryStep
 from checker.formats.verdict import Anomaly, Verdict
 from checker.story import evidence, story
-from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
+from harness.sim.node import IDEAL, LatencyProfile
 from harness.sim.run import SimResult, StopAt, simulate
 from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine

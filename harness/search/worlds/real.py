@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.finding import Finding, RunCounts, SafeRun, is_undelivered
 from harness.runs.judge import build_page
-from harness.runs.once import run_once
 from harness.runs.program import called
-from harness.runs.run import RunOrder
+from harness.runs.run import RunOrder, run_once
 from harness.runs.run_folder import readable_lines, remove
 from harness.search.catalogue.known_losses import row_of
 from harness.search.draw.families import STORMS_VERSION, Disks

@@ -19,11 +19,12 @@ from typing import Final
 
 from harness.clients.group import ClientGroup
 from harness.clients.operation_log import HistoryFile
-from harness.clients.types import NEVER_US, Answer, PollSettings, SessionEffects
+from harness.clients.types import NEVER_US, PollSettings, SessionEffects
 from harness.runs.clock import now_us
 from harness.systems.floodmark.mailbox import ZmqMailbox
 from harness.systems.remote_clients import ClientCommand, ClientsConfig
 from nemesis.formats.schedule import Send, Workload
+from node.core.api import Deliver
 from node.core.batch import MAX_PAYLOAD
 from node.formats import wire
 from node.formats.errors import FloodmarkError, StorageError, WireError
@@ -127,7 +128,7 @@ class _Driver:
                 continue
             session = self._group.sessions.get(receiver)
             if session is not None and sender in self._brokers:
-                done = session.step(now_us(), Answer(sender, message, body))
+                done = session.step(now_us(), Deliver(sender, message, body))
                 self._due_us[receiver] = done.deadline_us
                 effects.append((receiver, done))
         return effects

@@ -17,7 +17,7 @@ import typer.core
 import typer.main
 
 from harness.cli import main
-from harness.cli.exit_codes import EXIT_HARNESS
+from harness.cli.common import EXIT_HARNESS
 from harness.cli.options import as_command
 from harness.runs.options import default_name, to_schedule
 from harness.runs.requests import RunRequest
@@ -156,7 +156,7 @@ SLOW = {"numpy", "pyarrow", "pandas", "pyspark", "zmq", "msgspec", "matplotlib",
 @pytest.mark.integration
 def test_help_lists_every_command_and_imports_none() -> None:
     lines, imported = imported_by("main(['--help'])", COMMAND)
-    room = {f"harness.cli.{name}" for name in ("common", "exit_codes", "main")}
+    room = {f"harness.cli.{name}" for name in ("common", "main")}
     assert {name for name in imported if name.startswith("harness.cli.")} == room
     slow = {*SLOW, "hashlib", "logging", "pydantic", "sysconfig"}
     assert not imported & slow

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from harness.cli.exit_codes import EXIT_HARNESS
+from harness.cli.common import EXIT_HARNESS
 from harness.cli.main import command_names, main
 from tests.support.command import exit_code
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.formats.not_tried import in_words, never_met, rate_of_new
+from harness.formats.nightly_run import in_words, never_met, rate_of_new
 
 
 def test_pairs_that_never_came_are_named() -> None:

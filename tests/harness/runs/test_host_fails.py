@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.runs import host_disk, judge
-from harness.runs.host_disk import HostDisk, kind_of
+from harness.runs import host, judge
+from harness.runs.host import HostDisk, kind_of
 from harness.systems.floodmark import nodes
 from node.formats.errors import FloodmarkError
 from node.formats.host_errors import cannot, reason
@@ -69,7 +69,7 @@ def test_a_look_at_the_disk_of_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Callable[[Path], Any], kinds: list[str]
 ) -> None:
     disk = HostDisk(tmp_path)
-    monkeypatch.setattr(host_disk.os, "statvfs", found)
+    monkeypatch.setattr(host.os, "statvfs", found)
     disk.look()
     disk.look()
     assert [each.kind for each in disk.problems] == kinds

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checker.formats.verdict import RunResult, Verdict
-from harness.runs.limits import GivenLimits
+from harness.runs.requests import GivenLimits
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from tests.support.command import exit_code

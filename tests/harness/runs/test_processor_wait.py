@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.runs.processor_wait import too_busy, waited
+from harness.runs.host import too_busy, waited
 from tests.support.waiting import until
 
 

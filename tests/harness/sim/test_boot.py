@@ -16,7 +16,7 @@ from harness.search.worlds.outcome import run_simulated
 from harness.search.worlds.simulated import SimulatedSubject
 from harness.search.worlds.subject import RunFolders
 from harness.sim import run as sim_run
-from harness.sim.latency_profile import LatencyProfile
+from harness.sim.node import LatencyProfile
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Pause
 from nemesis.formats.schedule import Cluster, Schedule, Workload

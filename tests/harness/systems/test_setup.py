@@ -11,7 +11,7 @@ import pytest
 
 from harness import pytest_plugin
 from harness.replay import replay as replays
-from harness.runs import once
+from harness.runs import run as runs
 from harness.runs.options import requested
 from harness.runs.requests import RunRequest
 from harness.runs.run import RunOrder
@@ -62,7 +62,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[RunOrder]:
         found.append(order)
         raise FloodmarkError("no run")
 
-    for module in (once, replays):
+    for module in (runs, replays):
         monkeypatch.setattr(module, "run_once", refuse)
     return found
 

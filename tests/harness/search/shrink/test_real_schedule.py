@@ -8,7 +8,7 @@ from harness.search.grammar.conditions import TIMINGS
 from harness.search.shrink import real_schedule
 from harness.search.shrink.real_schedule import Conditions
 from harness.search.worlds.outcome import run_simulated
-from harness.sim.latency_profile import BUSY_HOST, OVERLOADED_HOST
+from harness.sim.node import BUSY_HOST, OVERLOADED_HOST
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
 from tests.harness.search.worlds.test_outcome import LOST, bitten
