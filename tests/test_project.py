@@ -406,7 +406,7 @@ BUDGETS = {
     "nemesis": 9_742,
     "checker": 18_441,
     "reports": 6_040,
-    "harness": 35_520,
+    "harness": 35_342,
     "tests": 48_603,
 }
 

@@ -25,8 +25,8 @@ def bugs(request: ListRequest) -> None:
 def find(request: BugSearchRequest) -> int:
     """Search for every known bug, or known loss of other systems, without hints.
 
-    Results of earlier calls count, and open searches continue. Exit code: 0 when each bug was found
-    and no correct protocol broke a promise, else 1, or 2 when it was ended early."""
+    Results of earlier calls count, and open searches continue. Exit code: 0 when each bug was
+    found, else 1, or 2 when it was ended early."""
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
     from harness.search.catalogue import catalogue, table

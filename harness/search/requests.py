@@ -106,8 +106,6 @@ class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Time for each search, of one core or of a system [default: 5m, of a system 15m]."""
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 3
     """Searches for each bug, each with its own seed."""
-    schedules_for_correct: Annotated[int, Meta(ge=0, le=10**9)] = 0
-    """Also run this many schedules on each correct protocol."""
     system: str | None = None
     """Search for the known losses of this system on real processes instead; all: of all systems."""
     jobs: Jobs = 0

@@ -1,7 +1,7 @@
 """`floodmark bugs find`: a blind search for each entry of a catalogue, with each seed.
 
-An entry is a known bug, a promise that a faulty protocol breaks, a known loss of a third-party
-system, or a protocol that keeps every promise. Each search is one of `harness.search.loop` with a
+An entry is a known bug, a promise that a faulty protocol breaks, or a known loss of a third-party
+system. Each search is one of `harness.search.loop` with a
 journal of its own, so it continues when the command is called again."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.formats.journal import (
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import Tell
 from harness.runs.progress import Progress
-from harness.search.catalogue.known_bugs import SearchTarget, correct_protocols, wanted_targets
+from harness.search.catalogue.known_bugs import SearchTarget, wanted_targets
 from harness.search.catalogue.known_losses import ALL, KnownLoss, wanted_losses
 from harness.search.jobs import EndedJob, Job, Pool, work_through
 from harness.search.loop import Budget, Search
@@ -37,7 +37,7 @@ from harness.search.requests import BugSearchRequest
 from harness.search.run import simulated_pool, storm_pool, storm_subject
 from harness.search.search_jobs import AnySearchJob
 from harness.search.worlds.real import StormSubject
-from harness.search.worlds.simulated import BugSubject, SimulatedSubject
+from harness.search.worlds.simulated import BugSubject
 from harness.search.worlds.subject import Subject
 from node.formats.errors import FloodmarkError, UsageError
 
@@ -47,8 +47,6 @@ SLICE_S: Final = 20.0
 """The longest time in which one job searches for one bug; most need less."""
 FINISH_SHARE: Final = 0.5
 """The share of the time of a search that shrinking gets at least."""
-CHUNK: Final = 250
-"""Schedules of a correct protocol that are tried in one job."""
 Entry = SearchTarget | KnownLoss
 
 
@@ -57,8 +55,6 @@ def subject_of(entry: Entry) -> Subject:
     if isinstance(entry, KnownLoss):
         subject = storm_subject(entry.system, entry.settings, disks=entry.disks)
         return msgspec.structs.replace(subject, loss=entry.code)
-    if entry.holds:
-        return SimulatedSubject(protocol=entry.protocol, chunk=CHUNK)
     return BugSubject.of(entry)
 
 
@@ -72,15 +68,12 @@ def entries(request: BugSearchRequest) -> list[Entry]:
     """Return the entries that a request asks for. Raises UsageError for an unknown one."""
     if request.system is not None:
         return [*wanted_losses(request.system, request.only)]
-    held = correct_protocols() if request.schedules_for_correct else ()
-    correct = [SearchTarget(code=name, name=name, protocol=name) for name in held]
-    return [*wanted_targets(request.only), *correct]
+    return [*wanted_targets(request.only)]
 
 
 class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one search for an entry: in how many seconds (of one core, in the simulated
-    world) and schedules it was found, and the finding. `generators` has
-    the versions of the generator."""
+    world) and schedules it was found, and the finding."""
 
     code: str
     seed: int
@@ -88,17 +81,14 @@ class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
     found: bool
     seconds: float
     schedules: int
-    virtual_us: int = 0
-    failures: int = 0
     finding: Finding | None = None
-    generators: tuple[int, ...] = ()
     version: str = ""
     state: str = ""
 
 
 class SearchedBugs(msgspec.Struct, frozen=True, kw_only=True):
     """The results of all searches in a store, earlier ones too, and the entries asked for that are
-    still open: a bug that was not found, or a protocol that broke a promise."""
+    still open."""
 
     results: list[EntryResult]
     open: list[str]
@@ -131,7 +121,7 @@ def find(
             policy.close(STOPPED)
     results = [result for entry in wanted for result in results_of(request.store, entry)]
     shown = {result.code for result in results if result.found}
-    open_ = [entry.code for entry in wanted if (entry.code in shown) is entry.holds]
+    open_ = [entry.code for entry in wanted if entry.code not in shown]
     return SearchedBugs(results=results, open=open_)
 
 
@@ -170,7 +160,7 @@ class Catalogue:
         missing: set[str] = set()
         for seed in range(request.seeds):
             for entry in wanted:
-                if (entry.holds and seed) or entry.code in missing:
+                if entry.code in missing:
                     continue
                 try:
                     version_of(entry)
@@ -185,24 +175,19 @@ class Catalogue:
     def _plan(self, entry: Entry, seed: int) -> None:
         self._all += 1
         result = result_of(self._request.store, entry, seed)
-        if result is not None and self._is_done(entry, result):
+        if result is not None and self._is_done(result):
             self._found += result.found
             return
         self._waiting.append(_OpenSearch(entry, seed))
 
-    def _is_done(self, entry: Entry, result: EntryResult) -> bool:
+    def _is_done(self, result: EntryResult) -> bool:
         if result.state != FINISHED:
             return False
-        if entry.holds:
-            generators = subject_of(entry).generator in result.generators
-            return generators and result.schedules >= self._request.schedules_for_correct
         return result.found or result.budget_s >= self._request.search_s
 
     def _begin(self, one: _OpenSearch) -> None:
         request, entry, limit_s = self._request, one.entry, self._request.search_s
         budget = Budget(seconds=limit_s, until_failure=True, finish_s=FINISH_SHARE * limit_s)
-        if entry.holds:
-            budget = Budget(schedules=request.schedules_for_correct)
         # Third-party systems take long to shrink on: one finding of each loss is enough.
         before = [] if self._takes_turns else results_of(request.store, entry)
         shown = [result.finding for result in before if result.finding is not None]
@@ -249,7 +234,7 @@ class Catalogue:
         if not self._takes_turns:
             return self._open[0] if self._open else None
         idle = (one for one in self._open if not one.running)
-        return min(idle, key=lambda one: (one.entry.holds, one.search.seconds()), default=None)
+        return min(idle, key=lambda one: one.search.seconds(), default=None)
 
     def longest_s(self, job: Job) -> float:
         assert isinstance(job, AnySearchJob)
@@ -335,10 +320,7 @@ def result_in(file: Path, entry: Entry, seed: int) -> EntryResult | None:
         found=first is not None,
         seconds=round(worked_s if first is None else first.seconds_before, 1),
         schedules=total.schedules if first is None else first.schedules_before + 1,
-        virtual_us=total.virtual_us,
-        failures=total.failures,
         finding=shown,
-        generators=tuple(sorted({row.generator for row in rows if isinstance(row, SearchedRow)})),
         version=(shown is not None and shown.version) or began[-1].version,
         state=state_of(rows),
     )

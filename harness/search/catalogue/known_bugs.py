@@ -17,17 +17,17 @@ from node.formats.errors import UsageError, unknown_name
 
 
 class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A known bug to search for, a promise that a faulty protocol breaks, or a protocol that keeps
-    every promise. `code` is short and unique. `source` is where the bug was seen. `breaks` is the
-    property that must be violated, "" for none. `bug` is "" if the protocol itself is faulty.
-    `faults` are kinds of disk faults that schedules may have besides the usual ones, `options` are
-    options of the workload that all schedules have."""
+    """A known bug to search for, or a promise that a faulty protocol breaks. `code` is short and
+    unique. `source` is where the bug was seen. `breaks` is the property that must be violated.
+    `bug` is "" if the protocol itself is faulty. `faults` are kinds of disk faults that schedules
+    may have besides the usual ones, `options` are options of the workload that all schedules
+    have."""
 
     code: str
     name: str
     protocol: str
-    source: str = ""
-    breaks: str = ""
+    source: str
+    breaks: str
     bug: str = ""
     faults: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
@@ -43,18 +43,13 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
         return self.breaks not in (LIVENESS, LOG)
 
     @property
-    def holds(self) -> bool:
-        """Whether nothing must be found."""
-        return not self.breaks
-
-    @property
     def what(self) -> str:
         """The property that is broken, and by which bug or protocol."""
-        return f"{self.breaks} ({self.name})" if self.breaks else ""
+        return f"{self.breaks} ({self.name})"
 
     @property
     def note(self) -> str:
-        return f"Seen in: {self.source}" if self.source else ""
+        return f"Seen in: {self.source}"
 
     def on(self, version: str) -> str:
         """Return the protocol, which has no versions."""

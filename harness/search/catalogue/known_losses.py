@@ -7,7 +7,7 @@ generator (`harness.search.catalogue.catalogue`)."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -40,7 +40,6 @@ class KnownLoss(msgspec.Struct, frozen=True, kw_only=True):
     on_links: bool = False
     logged: tuple[str, str] | None = None
     safe: dict[str, str] | None = None
-    holds: ClassVar[bool] = False
 
     @property
     def note(self) -> str:

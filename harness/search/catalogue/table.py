@@ -79,19 +79,12 @@ def details(entry: Entry, results: Sequence[EntryResult]) -> str:
     return f"**{entry.code}** `{shown.bucket}`: {'. '.join(words)}."
 
 
-def summary(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> list[str]:
-    """Return sentences on how many entries were found, which are open, and which held."""
-    sought = [entry for entry in wanted if not entry.holds]
+def summary(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> str:
+    """Return a sentence on how many entries were found, and which are open."""
     found = {one.code for one in results if one.found}
-    left = [entry.code for entry in sought if entry.code not in found]
+    left = [entry.code for entry in wanted if entry.code not in found]
     still = f"; open: {', '.join(left)}" if left else ""
-    lines = [f"{len(sought) - len(left)} of {len(sought)} found by blind search{still}."]
-    held = [one for entry in wanted if entry.holds for one in _of(entry, results)]
-    return lines + [
-        f"{one.code} (generator {', '.join(map(str, one.generators))}): {one.schedules:,} "
-        f"schedules, {one.virtual_us / 1e6:,.0f} virtual seconds, {one.failures} failures."
-        for one in held
-    ]
+    return f"{len(wanted) - len(left)} of {len(wanted)} found by blind search{still}."
 
 
 def as_text(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> str:
@@ -102,14 +95,14 @@ def as_text(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
         for cells in table
     ]
-    return "\n".join([*lines, "", *_details(wanted, results), *summary(wanted, results)])
+    return "\n".join([*lines, "", *_details(wanted, results), summary(wanted, results)])
 
 
 def as_markdown(wanted: Sequence[Entry], results: Sequence[EntryResult]) -> str:
     """Return the table in Markdown, with the smallest schedules below."""
     table = [HEADINGS, ("---",) * len(HEADINGS), *rows(wanted, results)]
     lines = [f"| {' | '.join(map(_escaped, cells))} |" for cells in table]
-    texts = [*_details(wanted, results), *summary(wanted, results)]
+    texts = [*_details(wanted, results), summary(wanted, results)]
     return "\n".join([*lines, "", *map(_item, texts)])
 
 

@@ -116,17 +116,6 @@ def test_a_search_that_loses_its_jobs_ends_and_hides_no_other(tmp_path: Path) ->
     assert find(tmp_path, Canned()).results[1].state == "finished"
 
 
-def test_a_correct_protocol_holds_while_nothing_is_found(tmp_path: Path) -> None:
-    pool = Canned()
-    made = find(tmp_path, pool, only=("M19",), schedules_for_correct=20)
-    assert made.open == []
-    held = known_bugs.correct_protocols()
-    assert [one.schedules for one in made.results] == [20] * (1 + len(held))
-    assert [name for name, _ in pool.slices[:2]] == ["M19", "M19"]
-    (line, *_) = table.summary(entries(asked(tmp_path, schedules_for_correct=20)), made.results)[1:]
-    assert line.startswith("kip-279 (generator ")
-
-
 @pytest.mark.integration
 def test_a_known_bug_is_found_shrunk_and_explained(tmp_path: Path) -> None:
     target = TARGETS["M19"]
