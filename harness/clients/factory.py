@@ -17,7 +17,7 @@ from harness.clients.consumer import Consumer, ScriptedConsumer
 from harness.clients.member import THREADS, GroupMember
 from harness.clients.producer import Producer, ScriptedProducer
 from harness.clients.session import MetadataCache, Thread
-from harness.clients.types import MemberSettings, PollSettings, SendSettings
+from harness.clients.types import MemberSettings, PollSettings
 from harness.clients.workload import polled_partitions, send_plan
 from nemesis.formats.schedule import Cluster, Send, Workload
 
@@ -125,13 +125,6 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Producer:
         workload = self.workload
         rng = random.Random(f"{workload.seed}/{client}/sends")
-        settings = SendSettings(
-            batch=workload.batch,
-            record_bytes=workload.payload_bytes,
-            acks=workload.acks,
-            timeout_us=workload.timeout_ms * 1000,
-            idempotent=workload.idempotent,
-        )
         plan = send_plan(workload, self.cluster.partition_names(), rng)
         width = workload.in_flight if form is Producer else 1
         return form(
@@ -140,7 +133,7 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
             self._threads(number, width),
             next_op,
             plan=plan,
-            settings=settings,
+            workload=workload,
             retry_us=self._retry_us,
         )
 

@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from harness.clients.session import DEFAULT_RETRY_US, HOPELESS, Call, MetadataCache, Session, Thread
-from harness.clients.types import SendSettings
 from harness.clients.workload import SendPlan, encode_batch
 from harness.formats.history import OpType, Send
 from nemesis.formats import schedule as schedules
+from nemesis.formats.schedule import Workload
 from node.core.api import Deliver
 from node.core.batch import Produced
 from node.formats.messages import Error, ProduceRequest, ProduceResponse
@@ -71,38 +71,38 @@ class Producer(Session):
         next_op: Callable[[], int],
         *,
         plan: SendPlan,
-        settings: SendSettings,
+        workload: Workload,
         retry_us: int = DEFAULT_RETRY_US,
     ) -> None:
         """`plan` is shared by the threads of this client; see `Session` for the rest."""
         super().__init__(client, metadata, threads, next_op, retry_us)
         self._plan = plan
-        self._settings = settings
+        self._workload = workload
         # By process: a thread goes on as another one, and keeps its sequences.
-        self._sequences = {t.process: Sequences(t.process) for t in threads if settings.idempotent}
+        self._sequences = {t.process: Sequences(t.process) for t in threads if workload.idempotent}
 
     def _invoke(self, thread: Thread) -> Call | None:
         # A slow answer costs its own time only: there is no backlog to catch up with.
         thread.next_us = self._now_us + self._plan.pause_us()
-        partition, settings = self._plan.partition(), self._settings
-        records = self._plan.records(settings.batch)
-        if records != settings.batch:
-            settings = msgspec.structs.replace(settings, batch=records)
-        return self._send(thread, partition, settings)
+        partition, workload = self._plan.partition(), self._workload
+        records = self._plan.records(workload.batch)
+        if records != workload.batch:
+            workload = msgspec.structs.replace(workload, batch=records)
+        return self._send(thread, partition, workload)
 
-    def _send(self, thread: Thread, partition: str, settings: SendSettings, step: int = -1) -> Call:
-        value = thread.values(settings.batch)
-        send = Send(partition=partition, value=value, count=settings.batch, acks=settings.acks)
+    def _send(self, thread: Thread, partition: str, workload: Workload, step: int = -1) -> Call:
+        value, count = thread.values(workload.batch), workload.batch
+        send = Send(partition=partition, value=value, count=count, acks=workload.acks)
         invocation = self._log.invoke(self._now_us, thread, "send", sends=(send,), step=step)
         mine = self._sequences.get(thread.process)
         produced = mine.produced(partition) if mine is not None else None
-        body = encode_batch(partition, value, settings.batch, settings.record_bytes, produced)
-        return Call(invocation, partition, self._now_us + settings.timeout_us, body)
+        body = encode_batch(partition, value, count, workload.payload_bytes, produced)
+        return Call(invocation, partition, self._now_us + workload.timeout_ms * 1000, body)
 
     def _request(self, call: Call) -> ProduceRequest:
         until_us = call.deadline_us
         if self._sequences:
-            call.overdue_us = self._now_us + self._settings.timeout_us // ATTEMPTS
+            call.overdue_us = self._now_us + self._workload.timeout_ms * 1000 // ATTEMPTS
             until_us = min(until_us, call.overdue_us)
         left_ms = max(1, (until_us - self._now_us) // 1000)
         acks = call.invocation.sends[0].acks
@@ -180,7 +180,7 @@ class ScriptedProducer(Producer):
             return None
         step, send = next_one
         assert isinstance(send, schedules.Send)
-        settings = msgspec.structs.replace(
-            self._settings, batch=send.count, acks=send.acks, record_bytes=send.payload_bytes
+        workload = msgspec.structs.replace(
+            self._workload, batch=send.count, acks=send.acks, payload_bytes=send.payload_bytes
         )
-        return self._send(thread, send.partition, settings, step)
+        return self._send(thread, send.partition, workload, step)

@@ -19,19 +19,6 @@ class SessionEffects(msgspec.Struct):
     deadline_us: int = NEVER_US
 
 
-class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The way a producer sends: records per batch, bytes per record, acks (0, 1, -1), time-out.
-
-    `idempotent`: it repeats a send that may have been appended, and brokers discard the
-    duplicate."""
-
-    batch: int = 5
-    record_bytes: int = 64
-    acks: int = -1
-    timeout_us: int = 3_000_000
-    idempotent: bool = False
-
-
 class PollSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The way a consumer polls: longest wait at the broker, time-out, shortest pause between two
     polls, most bytes of an answer."""

@@ -12,10 +12,10 @@ from typing import Any
 from harness.clients.consumer import Consumer, ScriptedConsumer
 from harness.clients.producer import Producer, ScriptedProducer
 from harness.clients.session import MetadataCache, Session, Thread
-from harness.clients.types import PollSettings, SendSettings
+from harness.clients.types import PollSettings
 from harness.clients.workload import SendPlan, decode_batch, encode_batch
 from harness.formats.history import Op
-from nemesis.formats.schedule import Poll, Send
+from nemesis.formats.schedule import Poll, Send, Workload
 from node.core import batch
 from node.core.api import Deliver, Outgoing
 from node.formats.messages import (
@@ -57,15 +57,15 @@ class ClientStage:
             names = self.partitions
             return ScriptedConsumer("c1", leaders, one, next_op, partitions=names, settings=polls)
         if kind == "told-producer":
-            plan, sends = SendPlan((), 0, random.Random(1)), SendSettings(timeout_us=3000 * MS)
-            return ScriptedProducer("c1", leaders, [one], next_op, plan=plan, settings=sends)
+            plan, work = SendPlan((), 0, random.Random(1)), Workload(timeout_ms=3000)
+            return ScriptedProducer("c1", leaders, [one], next_op, plan=plan, workload=work)
         if kind == "producer":
             every_ms = options.pop("every_ms", FAR_MS)
             threads = [Thread(count(lane, STRIDE)) for lane in range(options.pop("width", 1))]
             return Producer(
                 *("c1", leaders, threads, next_op),
                 plan=SendPlan(self.partitions, every_ms * MS, random.Random(1)),
-                settings=SendSettings(batch=5, record_bytes=16, timeout_us=3000 * MS, **options),
+                workload=Workload(batch=5, payload_bytes=16, timeout_ms=3000, **options),  # type: ignore[arg-type]
                 retry_us=50 * MS,
             )
         targets = {name: options[f"to_{name[-1]}"] for name in self.partitions if options}
