@@ -39,7 +39,7 @@ _LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _GENERATED: Final = HERE / "generated"
 _FILE_TYPES: Final = (
     *("harness.formats.run_info", "harness.formats.problem", "harness.formats.history"),
-    *("harness.formats.process_exits", "harness.formats.seal", "nemesis.formats.fault_log"),
+    *("harness.formats.problem", "harness.formats.seal", "nemesis.formats.fault_log"),
     *("nemesis.formats.schedule", "nemesis.formats.cluster_spec", "checker.formats.verdict"),
     *("checker.formats.story", "harness.formats.baseline", "harness.formats.finding"),
     *("harness.formats.nightly_run", "harness.formats.nightly_journal"),

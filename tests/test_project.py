@@ -404,9 +404,9 @@ BUDGETS = {
     "documents": 4_461,
     "node": 12_089,
     "nemesis": 9_742,
-    "checker": 18_441,
+    "checker": 18_439,
     "reports": 6_040,
-    "harness": 35_342,
+    "harness": 35_242,
     "tests": 48_603,
 }
 

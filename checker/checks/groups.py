@@ -19,8 +19,7 @@ from checker.evidence.group import Group
 from checker.evidence.needs import Need
 from checker.formats.anomalies import DELIVERY, EXERCISE, LIVENESS, OWNERSHIP
 from checker.formats.verdict import Witness
-from harness.formats.group_state import GroupState
-from harness.formats.history import GROUP_PREFIX
+from harness.formats.history import GROUP_PREFIX, GroupState
 from node.formats.json_input import decode
 from node.formats.trace import METADATA_PARTITION
 

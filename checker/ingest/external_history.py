@@ -24,7 +24,7 @@ from checker.formats.errors import CheckerError
 from checker.ingest.ingest import tables_of
 from checker.ingest.lines import Line, Problems, read_lines
 from checker.ingest.source import HISTORIES, Source
-from harness.formats.group_state import GROUP_STATES
+from harness.formats.history import GROUP_STATES
 from node.formats.files import make_folder, why_not_writable, write_whole
 from node.formats.host_errors import reason
 from node.formats.json_input import MOST_FILE_BYTES, JsonReader, Unreadable, read_bytes

@@ -21,9 +21,8 @@ from checker.evidence.facts import Exits, FaultAction, FaultLines, GroupStates, 
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import Files, Problems
 from checker.ingest.source import HISTORIES, Ingested, Source, files_in, why
-from harness.formats.group_state import GROUP_STATES, GroupState
-from harness.formats.problem import node_ended, rank
-from harness.formats.process_exits import Exit
+from harness.formats.history import GROUP_STATES, GroupState
+from harness.formats.problem import Exit, node_ended, rank
 from harness.formats.run_info import FIELDS, understood, unknown_promises
 from harness.formats.seal import PROBES
 from nemesis.formats.cluster_spec import Cluster

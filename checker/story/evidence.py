@@ -18,7 +18,7 @@ from checker.ingest.lines import Problems, readable_lines
 from checker.ingest.read_jepsen import ops_in
 from checker.ingest.read_run_files import read_meta
 from harness.formats.history import GROUP_PREFIX, LogRun, Op
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from harness.formats.run_info import Promise, RunInfo
 from harness.formats.seal import PROBES
 from nemesis.faults import KINDS

@@ -19,7 +19,7 @@ from checker.story.replica_logs import ReplicaLogs
 from checker.story.rules import EVERYTHING, BrokenRule
 from checker.story.spans import down, led
 from harness.formats.history import show_value
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from node.formats import trace
 from node.formats.event_text import EXIT, Event, action
 

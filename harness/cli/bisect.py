@@ -16,7 +16,7 @@ def bisect(request: BisectRequest) -> int:
     from harness.cli.common import tell
     from harness.runs.interrupts import Interrupts
     from harness.search.bisect import SURE
-    from harness.search.bisect_run import bisect as search
+    from harness.search.bisect import bisect as search
 
     with Interrupts() as interrupts:
         say = tell if request.json or request.quiet else print

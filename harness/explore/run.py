@@ -13,7 +13,7 @@ from harness.explore.explorer import Counterexample, Exploration, Explorer
 from harness.explore.model import Model
 from harness.explore.to_run import files_of
 from harness.search.worlds.subject import Stop, never
-from harness.sim import compiled, folder
+from harness.sim import compiled
 from node.formats.errors import UsageError
 from node.formats.files import as_part, make_folder, write_whole
 from node.formats.host_errors import reason
@@ -81,7 +81,7 @@ def _folder(request: ExploreRequest, found: Counterexample) -> Path:
 
 def _written(model: Model, found: Counterexample, path: Path) -> Explored:
     """Write a path as a run, and judge it. Raises StorageError."""
-    checked = folder.check(files_of(model, found.actions, path.name), path)
+    checked = files_of(model, found.actions, path.name).check(path)
     return Explored(
         found=found,
         folder=str(path),

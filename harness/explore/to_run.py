@@ -13,10 +13,10 @@ from harness.explore.model import CLIENT, PARTITION, Model, NodeStep
 from harness.explore.node_model import NodeTurn
 from harness.explore.waits import Action
 from harness.formats.history import Op, Read, Send
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from harness.runs.run import first_info
 from harness.sim.disk import SimDisk
-from harness.sim.folder import RunFiles
+from harness.sim.run import RunFiles
 from harness.systems.floodmark.brokers import CAPABILITIES, promise_of
 from harness.systems.floodmark.replica_logs import log_lines
 from harness.systems.floodmark.system import SYSTEM

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -234,3 +234,29 @@ def write_log(file: Path, runs: Iterable[LogRun]) -> None:
     with closing(AppendOnlyFile(file)) as out:
         while some := tuple(islice(lines, LINES_A_WRITE)):
             out.write(_encoder.encode_lines(some))
+
+
+GROUP_STATES: Final = "group-states.jsonl"
+
+
+class GroupRecord(msgspec.Struct, frozen=True):
+    """A record of the log of a group: the last value of a key is its state, null removes it."""
+
+    key: Any
+    value: Any
+
+
+class GroupState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line. Either what replica `node` keeps of a group in a partition: its position, and by
+    offset how often each `pending` record was delivered. Or a `record` of the log at `offset`. Or
+    the state that `node` has after it `applied` the log below that offset: keys and values."""
+
+    node: str = ""
+    group: str = ""
+    partition: str = ""
+    applied: Offset = -1
+    position: Offset | None = None
+    pending: tuple[tuple[Offset, Number], ...] = ()
+    offset: Offset = -1
+    record: GroupRecord | None = None
+    live: tuple[tuple[Any, Any], ...] | None = None

@@ -1,4 +1,5 @@
-"""Problems of a run that the system under test did not cause: `problems` of `run.json`.
+"""Problems of a run that the system under test did not cause (`problems` of `run.json`), and every
+end of a process of the system (`exits.jsonl`).
 
 The verdict of a run with a problem is at best unknown. Most kinds may also have kept the clients or
 the cluster from going on. Then the checker concludes nothing from an event that is missing.
@@ -10,6 +11,8 @@ import signal
 from typing import Final, Literal, get_args
 
 import msgspec
+
+from node.formats.bounds import Number, Time
 
 ProblemKind = Literal[
     "hub-ended",
@@ -134,3 +137,19 @@ def ended_from_outside(code: int) -> bool:
     if code < 0:
         return -code not in _OWN_SIGNALS
     return code in _ASKED_CODES
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a process of `node`. `code` is as in `subprocess` (negative: a signal), None if
+    unknown. `by` says who ended it: a fault ("kill"), the harness ("stop"), a signal from outside
+    ("outside"), or the process ("itself"). `expected`: whether the harness or a fault asked for it.
+    The checker reports an end that is not expected, with the last output of the process (`said`).
+    """
+
+    node: str
+    incarnation: Number = -1
+    t_us: Time
+    code: Number | None = None
+    by: Literal["kill", "stop", "itself", "outside", ""] = ""
+    expected: bool = False
+    said: str | msgspec.UnsetType = msgspec.UNSET

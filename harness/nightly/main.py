@@ -10,11 +10,10 @@ from pathlib import Path
 import msgspec
 
 from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
-from harness.nightly import plan, rows, summary_text
+from harness.nightly import plan, rows, summary
 from harness.nightly.night import Night, NightlyEnvironment
 from harness.nightly.requests import NightlyRequest
 from harness.nightly.session import DISK_FULL, NightlySession, open_journal
-from harness.nightly.summary import summarise
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.systems.external.links import enter_for
@@ -44,7 +43,7 @@ def run_nightly(settings: NightlyRequest, make_environment: MakeEnvironment | No
         progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
         with closing(environment.pool):
             state = session.work()
-        nightly = summarise(journal.rows, settings.store, accepted)
+        nightly = summary.summarise(journal.rows, settings.store, accepted)
         # On a full disk even the last line may be missing.
         nightly.state = state
         nightly.open = _still_open([*past, nightly], settings.store, accepted)
@@ -90,22 +89,22 @@ def _report(
         nightly.problems.insert(0, sentence)
         _print_error(sentence)
     known = [*past, nightly]
-    code = summary_text.exit_code(nightly)
+    code = summary.exit_code(nightly)
     try:
         text = msgspec.json.format(msgspec.json.encode(nightly), indent=1)
         record = settings.store / FOLDER / f"{nightly.number:04d}.json"
         write_whole(record, text + b"\n", settings.store)
-        write_whole(settings.junit or settings.store / JUNIT, summary_text.junit(known))
+        write_whole(settings.junit or settings.store / JUNIT, summary.junit(known))
         page: Path | None = build_index(settings.store)
     except FloodmarkError as error:
         if nightly.state != DISK_FULL:
             _print_error(str(error))
-            code = summary_text.EXIT_HARNESS
+            code = summary.EXIT_HARNESS
         page = None
     if settings.json:
         sys.stdout.write(msgspec.json.encode(nightly).decode() + "\n")
     else:
-        sys.stdout.write(summary_text.summary(known) + "\n")
+        sys.stdout.write(summary.summary(known) + "\n")
         if page is not None:
             sys.stdout.write(f"  page        {page}\n")
     return code

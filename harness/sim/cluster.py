@@ -9,10 +9,8 @@ from typing import Any, Final
 from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
 from harness.clients.types import NEVER_US, SessionEffects, Status
-from harness.formats.group_state import GroupState
-from harness.formats.history import LogRun, Op
-from harness.formats.problem import Problem
-from harness.formats.process_exits import Exit
+from harness.formats.history import GroupState, LogRun, Op
+from harness.formats.problem import Exit, Problem
 from harness.formats.run_info import Promise
 from harness.sim.network import Envelope, EventQueue, Network
 from harness.sim.node import HAND_OVER_US, IDEAL, LatencyProfile, SimNode

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from harness.sim.disk import SimDisk
 from harness.sim.network import Envelope, EventQueue, Network
 from node.core.api import Deliver, Event, NodeConfig, Outgoing, Shutdown

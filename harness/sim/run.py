@@ -1,4 +1,5 @@
-"""One simulated run of a schedule, from an empty cluster to a verdict, in memory."""
+"""One simulated run of a schedule, from an empty cluster to its files and their verdict by the
+checker that judges real runs too."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ import itertools
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -18,14 +20,15 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from checker.engine.local import check_files, check_run
 from checker.formats.verdict import RunResult, Verdict
 from checker.output.assemble import write_results
-from harness.formats.history import Op
-from harness.formats.problem import Problem, rank
-from harness.formats.process_exits import Exit
+from harness.formats.history import GROUP_STATES, GroupState, LogRun, Op, encode_numbered
+from harness.formats.problem import Exit, Problem, rank
+from harness.formats.run_info import RunInfo
 from harness.runs.run import first_info
+from harness.runs.run_folder import RunDir
 from harness.runs.storm import Storm
-from harness.sim import folder
 from harness.sim.cluster import NeverStarted, SimCluster, stall_report
 from harness.sim.disk import SimDisk
 from harness.sim.group_invariant import GroupInvariant
@@ -36,12 +39,16 @@ from harness.sim.producer_invariant import ProducerInvariant
 from harness.sim.state_invariant import MajorityInvariant, StateInvariant
 from harness.sim.step_invariant import StepInvariant
 from harness.systems.floodmark.system import SYSTEM
+from nemesis.formats import message_log
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
 from node.core.protocol import protocol
-from node.formats.errors import FloodmarkError
+from node.formats.errors import FloodmarkError, StorageError
+from node.formats.files import cannot_write, make_folder, write_whole
+from node.formats.removal import remove
+from node.formats.run_folder_entries import RUN_FILES, RUN_FOLDERS
 from node.formats.trace import TraceEvent
 
 StopAt = Literal["any", "visible", "never"]
@@ -52,8 +59,88 @@ _runs: Final = itertools.count(1)
 _encoder: Final = msgspec.json.Encoder()
 
 
+@dataclass(frozen=True)
+class RunFiles:
+    """The contents of the files of a run. `output` has what each node printed when it ended."""
+
+    info: RunInfo
+    schedule: Schedule
+    ops: list[Op]
+    trace: list[TraceEvent]
+    logs: dict[str, list[LogRun]]
+    faults: list[FaultLine]
+    exits: list[Exit]
+    output: dict[str, list[str]]
+    messages: list[MessageLine]
+    states: list[GroupState] = field(default_factory=list)
+
+    def check(self, keep: Path | None) -> RunResult:
+        """Judge the run. The run folder is written to `keep`; if None, files stay in memory."""
+        if keep is None:
+            return check_files(self.lines())
+        self.write(keep)
+        return check_run(keep, write=True)
+
+    def encoded(self) -> dict[str, bytes]:
+        """Return the files that the checker reads, by name, as unnumbered lines in memory."""
+        encode = _encoder.encode_lines
+        found = self.lines().items()
+        return {name: each if isinstance(each, bytes) else encode(each) for name, each in found}
+
+    def lines(self) -> dict[str, bytes | list[Any]]:
+        """Return the files of the checker as decoded lines, because decoding takes long."""
+        nodes = (*self.logs, *self.info.voters)
+        by_node: dict[str, list[TraceEvent]] = {node: [] for node in nodes}
+        for event in self.trace:
+            by_node[event["node"]].append(event)
+        return {
+            "run.json": _encoder.encode(self.info),
+            "schedule.json": self.schedule.to_json(),
+            "history.jsonl": self.ops,
+            "faults.jsonl": self.faults,
+            "exits.jsonl": self.exits,
+            **{f"trace/{node}.jsonl": events for node, events in by_node.items()},
+            **{f"logs/{node}.jsonl": runs for node, runs in self.logs.items()},
+            **({GROUP_STATES: self.states} if self.states else {}),
+        }
+
+    def write(self, path: Path) -> None:
+        """Write a run folder with its seal, in place of what an earlier run left there. Raises
+        StorageError when that fails."""
+        made = self.encoded()
+        made["history.jsonl"] = encode_numbered(self.ops, 0)
+        for name in (*self.info.brokers, *self.info.voters):
+            own = (event for event in self.trace if event["node"] == name)
+            made[f"trace/{name}.jsonl"] = _encoder.encode_lines(list(_numbered(own)))
+        made[message_log.FILE] = _encoder.encode_lines(self.messages)
+        for node, output in self.output.items():
+            made[f"output/{node}.txt"] = ("\n".join(output) + "\n").encode()
+        into = RunDir(path)
+        try:
+            for name in sorted(RUN_FILES | RUN_FOLDERS):
+                remove(path / name, path)
+            for part in ("trace", "output", "logs"):
+                make_folder(path / part, path.parent)
+            for name, text in made.items():
+                write_whole(path / name, text, path.parent)
+            into.write_info(self.info)
+            into.write_schedule(self.schedule)
+            into.seal()
+        except OSError as error:
+            raise StorageError(cannot_write(path, error)) from None
+
+
+def _numbered(events: Iterable[TraceEvent]) -> Iterator[TraceEvent]:
+    """Yield the events of a node with their numbers in its process, as a real node writes them."""
+    numbers: Counter[int] = Counter()
+    for event in events:
+        stamp = {name: event[name] for name in ("t_us", "node", "incarnation")}
+        yield {**stamp, "seq": numbers[event["incarnation"]], **event}
+        numbers[event["incarnation"]] += 1
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SimResult(folder.RunFiles):
+class SimResult(RunFiles):
     """The files of a simulated run, and its result. `verdict` is the worse one of two verdicts, of
     the invariants during the run and of the checker after it. `only_seen_by` names the one that
     alone found a violation ("" if they agree). `violations` has the first violation of each
@@ -304,7 +391,7 @@ class SimRun:
         cluster = self.cluster
         logs = cluster.logs()
         self.info.problems = sorted([*self.info.problems, *cluster.problems], key=rank)
-        left = folder.RunFiles(
+        left = RunFiles(
             info=self.info,
             schedule=self.schedule,
             ops=cluster.clients().ops,
@@ -316,7 +403,7 @@ class SimRun:
             messages=self.messages,
             states=cluster.group_states() if self.schedule.workload.members else [],
         )
-        checked = folder.check(left, keep)
+        checked = left.check(keep)
         violations = tuple(self.invariants.violations) if self.invariants is not None else ()
         verdict = Verdict.INVALID if violations else checked.verdict
         made = SimResult(

@@ -13,11 +13,10 @@ from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from harness.formats.problem import Problem, ended_from_outside, node_ended, suspended
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit, Problem, ended_from_outside, node_ended, suspended
 from harness.runs.clock import now_us
 from harness.runs.host import HostDisk
-from harness.runs.process_tree import resume_stopped
+from harness.runs.interrupts import resume_stopped
 from node.formats.errors import StorageError
 from node.formats.files import AppendOnlyFile
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import pyarrow.compute as pc
 
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from node.formats import trace
 from node.formats.event_text import Event
 from reports.evidence.traces import Traces

@@ -18,7 +18,7 @@ from checker.formats.verdict import Anomaly, RunResult, Verdict
 from harness.formats import baseline, finding
 from harness.formats.baseline import Baseline
 from harness.formats.finding import Explanation
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from harness.formats.run_info import FIELDS, FORMAT_VERSION, RunInfo, understood
 from harness.formats.seal import PROBES
 from nemesis.formats.fault_log import FaultLine

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checker.ingest.tables import SCHEMAS
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from harness.formats.seal import PROBES
 from node.formats import trace
 from node.formats.event_text import EXIT, Event

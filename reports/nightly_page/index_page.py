@@ -10,15 +10,8 @@ from typing import Final
 
 from markupsafe import Markup
 
-from harness.formats.nightly_run import (
-    FOLDER,
-    PHASES,
-    ROLES,
-    NightlyRun,
-    in_words,
-    never_met,
-    nightly_runs,
-)
+from harness.formats import nightly_run
+from harness.formats.nightly_run import FOLDER, PHASES, ROLES, NightlyRun, nightly_runs
 from reports import theme, wording
 from reports.nightly_page import index_model
 
@@ -66,7 +59,7 @@ def render_index(store: Path) -> str:
         systems=index_model.systems(known),
         compared=index_model.versions_compared(known),
         table=table,
-        never_met=in_words(never_met(met, table)),
+        never_met=nightly_run.in_words(nightly_run.never_met(met, table)),
         roles=ROLES,
         phases=PHASES,
         most=max((count for row in table.values() for count in row.values()), default=1),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.runs.process_tree import descendants
+from harness.runs.interrupts import descendants
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from tests.support.paths import ROOT
 from tests.support.waiting import until

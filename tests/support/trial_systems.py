@@ -10,7 +10,7 @@ from msgspec.json import encode as encode_json
 
 from harness.clients.types import Status
 from harness.formats.history import Op, Read, RecordRun, Send, encode
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from harness.formats.run_info import Promise
 from harness.runs.clock import now_us
 from harness.runs.run_folder import RunDir

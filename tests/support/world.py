@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from harness.formats.run_info import Promise
 from harness.sim.disk import SimDisk
 from harness.sim.invariant_checker import InvariantChecker, Violation

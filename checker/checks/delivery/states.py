@@ -9,7 +9,7 @@ import msgspec
 
 from checker.checks.delivery.operations import Case
 from checker.checks.findings import plural
-from harness.formats.group_state import GroupState
+from harness.formats.history import GroupState
 
 
 def replay_differs(states: Sequence[GroupState]) -> Iterator[Case]:

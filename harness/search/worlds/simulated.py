@@ -48,7 +48,7 @@ class SimulatedSubject(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     bugs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    chunk: ClassVar[int] = 50
+    chunk: int = 50
     generator: ClassVar[int] = GENERATOR_VERSION
     most_runs: ClassVar[int] = 1
     shrinks: ClassVar[Shrinks] = Shrinks(
@@ -142,7 +142,7 @@ class BugSubject(SimulatedSubject, frozen=True, kw_only=True):
     such searches draw the same schedules, except for what the target adds."""
 
     target: SearchTarget
-    chunk: ClassVar[int] = CHUNK
+    chunk: int = CHUNK
     shrinks: ClassVar[Shrinks] = SimulatedSubject.shrinks._replace(tries=1_000)
 
     @classmethod

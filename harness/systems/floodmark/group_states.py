@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from harness.formats.group_state import GROUP_STATES, GroupRecord, GroupState
+from harness.formats.history import GROUP_STATES, GroupRecord, GroupState
 from node.core.groups.state import decode_payload
 from node.formats.errors import StorageError
 from node.formats.files import write_whole

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from checker.formats.anomalies import CATALOGUE, AnomalyKind, Knows, Needs
 from checker.formats.verdict import RunResult, Verdict
-from harness.formats.group_state import GROUP_STATES
-from harness.formats.history import Op
+from harness.formats.history import GROUP_STATES, Op
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.missing_evidence import tampered
 from tests.support.checker.story import Story, against

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from harness.nightly.night import NightlyEnvironment
-from harness.nightly.summary_text import EXIT_UNFINISHED
+from harness.nightly.summary import EXIT_UNFINISHED
 from node.formats.errors import UsageError
 from node.formats.host_tools import FAKETIME, ONLY_FOLDER
 from tests.support import trial_adapters

@@ -13,7 +13,7 @@ from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import SystemStorms, label_of
 from harness.nightly import plan
 from harness.nightly.requests import NightlyRequest
-from harness.nightly.summary_text import EXIT_GREEN, EXIT_RED
+from harness.nightly.summary import EXIT_GREEN, EXIT_RED
 from nemesis.formats import schedule as schedules
 from node.formats.errors import UsageError
 from reports.nightly_page import index_model

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import psutil
 import pytest
 
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.world import RealWorld
 from harness.systems.node_processes import who_ended

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.search.bisect import Bisection
-from harness.search.bisect_run import BisectResult, VersionRun, in_words
+from harness.search.bisect import Bisection, BisectResult, VersionRun, in_words
 
 
 class Trials(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.search.bisect_run import Builds
+from harness.search.bisect import Builds
 from node.formats.errors import FloodmarkError, UsageError
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,6 @@ from checker.engine.local import check_files
 from checker.formats.verdict import RunResult
 from harness.search.catalogue.known_bugs import search_targets
 from harness.search.worlds.simulated import BugSubject
-from harness.sim import folder
 from harness.sim.run import simulate
 from nemesis import ready_made
 from nemesis.formats.schedule import Schedule, load
@@ -22,35 +21,23 @@ OURS = [name for name in ready_made.names() if not ready_made.load(name).cluster
 """The ready-made schedules that our brokers can take: nothing joins them."""
 
 
-def judged_both_ways(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> RunResult:
+def judged_both_ways(schedule: Schedule) -> RunResult:
     """Return the verdict of a run by what it recorded, which must be that of its lines."""
-
-    def check(run: folder.RunFiles, keep: Path | None) -> RunResult:
-        checked = judge(run, keep)
-        assert checked == check_files(folder.files(run))
-        return checked
-
-    judge = folder.check
-    monkeypatch.setattr(folder, "check", check)
-    checked = simulate(schedule, seed=schedule.workload.seed, stop_at="visible").checked
-    monkeypatch.setattr(folder, "check", judge)
-    return checked
+    run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+    assert run.checked == check_files(run.encoded())
+    return run.checked
 
 
 @pytest.mark.parametrize("name", [*OURS, *(str(file) for file in CORPUS)])
-def test_a_schedule_is_judged_from_memory_as_from_files(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_is_judged_from_memory_as_from_files(name: str) -> None:
     schedule = load(Path(name)) if name.endswith(".json") else ready_made.load(name)
-    assert judged_both_ways(schedule, monkeypatch).properties
+    assert judged_both_ways(schedule).properties
 
 
 @pytest.mark.nightly
-def test_drawn_schedules_are_judged_from_memory_as_from_files(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_drawn_schedules_are_judged_from_memory_as_from_files() -> None:
     verdicts = Counter(
-        judged_both_ways(BugSubject.of(target).draw(0, number), monkeypatch).verdict.value
+        judged_both_ways(BugSubject.of(target).draw(0, number)).verdict.value
         for target in TARGETS
         for number in (4, 5)
     )

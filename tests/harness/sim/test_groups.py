@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from checker.formats.anomalies import OWNERSHIP
 from checker.formats.verdict import Verdict
-from harness.formats.group_state import GROUP_STATES
+from harness.formats.history import GROUP_STATES
 from harness.search.worlds.outcome import failure_of
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Link, Pause

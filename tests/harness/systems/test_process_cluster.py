@@ -11,7 +11,7 @@ import pytest
 
 from harness.formats.problem import suspended
 from harness.runs import run_folder
-from harness.runs.process_tree import is_stopped
+from harness.runs.interrupts import is_stopped
 from harness.systems import process_cluster, registry
 from harness.systems.external import cluster as external
 from harness.systems.floodmark import cluster as ours

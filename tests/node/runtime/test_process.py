@@ -13,7 +13,7 @@ import msgspec
 import multiprocess
 import pytest
 
-from harness.runs.process_tree import is_stopped
+from harness.runs.interrupts import is_stopped
 from node.formats.messages import MetadataRequest, MetadataResponse, ProduceRequest
 from node.formats.trace import APPEND, event
 from node.runtime import breakpoints, template

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.formats.history import Op, Read, RecordRun, Send, encode
-from harness.formats.process_exits import Exit
+from harness.formats.problem import Exit
 from nemesis import faults as kinds
 from nemesis.formats.fault_log import FaultLine
 from reports import svg, wording

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from checker.formats.anomalies import CATALOGUE, OF_GROUPS, Needs
 from checker.formats.verdict import RunResult, Verdict
-from harness.formats.group_state import GROUP_STATES
+from harness.formats.history import GROUP_STATES
 from harness.formats.run_info import GroupPromise
 from tests.support.checker import group_definitions
 from tests.support.checker.defined import everything, whole

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from harness.formats.group_state import GroupRecord, GroupState
 from harness.formats.history import (
     Delivered,
     DeliveredRun,
     GroupPosition,
+    GroupRecord,
+    GroupState,
     Op,
     OpKind,
     Read,

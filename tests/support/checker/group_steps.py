@@ -7,8 +7,14 @@ from typing import Any
 
 import msgspec
 
-from harness.formats.group_state import GROUP_STATES
-from harness.formats.history import Delivered, DeliveredRun, GroupPosition, OpKind, OpType
+from harness.formats.history import (
+    GROUP_STATES,
+    Delivered,
+    DeliveredRun,
+    GroupPosition,
+    OpKind,
+    OpType,
+)
 
 P = "log-0"
 Given = tuple[int, ...]

@@ -16,8 +16,7 @@ from checker.engine.local import check_run
 from checker.formats.anomalies import CATALOGUE, DELIVERY, OF_GROUPS, OWNERSHIP
 from checker.formats.verdict import Verdict
 from checker.ingest.external_history import run_folder_of
-from harness.formats.group_state import GroupState
-from harness.formats.history import Op, encode_numbered
+from harness.formats.history import GroupState, Op, encode_numbered
 from harness.formats.run_info import GroupPromise
 from tests.support.checker import group_definitions
 from tests.support.checker.group_histories import (
