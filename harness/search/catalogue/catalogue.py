@@ -29,8 +29,13 @@ from harness.formats.journal import (
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import Tell
 from harness.runs.progress import Progress
-from harness.search.catalogue.known_bugs import SearchTarget, wanted_targets
-from harness.search.catalogue.known_losses import ALL, KnownLoss, wanted_losses
+from harness.search.catalogue.known_bugs import (
+    ALL,
+    KnownLoss,
+    SearchTarget,
+    wanted_losses,
+    wanted_targets,
+)
 from harness.search.jobs import EndedJob, Job, Pool, work_through
 from harness.search.loop import Budget, Search
 from harness.search.requests import BugSearchRequest

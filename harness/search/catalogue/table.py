@@ -11,7 +11,7 @@ from typing import Final
 
 from harness.formats.finding import Finding
 from harness.search.catalogue.catalogue import Entry, EntryResult
-from harness.search.catalogue.known_losses import settings_text
+from harness.search.catalogue.known_bugs import settings_text
 from node.formats.files import write_whole
 
 HEADINGS: Final = (

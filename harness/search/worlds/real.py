@@ -21,7 +21,7 @@ from harness.runs.judge import build_page
 from harness.runs.program import called
 from harness.runs.run import RunOrder, run_once
 from harness.runs.run_folder import readable_lines, remove
-from harness.search.catalogue.known_losses import row_of
+from harness.search.catalogue.known_bugs import row_of
 from harness.search.draw.families import STORMS_VERSION, Disks
 from harness.search.draw.storms import StormGenerator
 from harness.search.findings import in_words

@@ -10,9 +10,9 @@ import pytest
 from harness.formats.finding import Finding, RunCounts, SafeRun
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
-from harness.search.catalogue import catalogue, known_losses, table
+from harness.search.catalogue import catalogue, known_bugs, table
 from harness.search.catalogue.catalogue import EntryResult, result_in
-from harness.search.catalogue.known_losses import KNOWN_LOSSES, KnownLoss, wanted_losses
+from harness.search.catalogue.known_bugs import KNOWN_LOSSES, KnownLoss, wanted_losses
 from harness.search.loop import Budget, journal_of
 from harness.search.requests import BugSearchRequest
 from harness.search.worlds.outcome import ScheduleOutcome
@@ -98,7 +98,7 @@ def test_a_loss_that_a_node_tells_of_is_known_by_its_words(tmp_path: Path) -> No
 
 
 def known(row: KnownLoss, patch: pytest.MonkeyPatch) -> KnownLoss:
-    patch.setattr(known_losses, "KNOWN_LOSSES", (row,))
+    patch.setattr(known_bugs, "KNOWN_LOSSES", (row,))
     return row
 
 
