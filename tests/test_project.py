@@ -406,8 +406,8 @@ BUDGETS = {
     "nemesis": 9_742,
     "checker": 18_439,
     "reports": 6_040,
-    "harness": 35_242,
-    "tests": 48_603,
+    "harness": 35_155,
+    "tests": 48_581,
 }
 
 

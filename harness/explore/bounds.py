@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -37,9 +37,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     voters: Annotated[int, _number(5, "Number of voters.")] = 1
     copies: Annotated[int, _number(5, "Replicas; 0: one on each broker.", ge=0)] = 0
     min_isr: Annotated[int, _number(5, "min.insync.replicas.")] = 1
-    flush: Annotated[Literal["sync", "async"], msgspec.Meta(description="When brokers sync.")] = (
-        "sync"
-    )
+    flush: Annotated[str, msgspec.Meta(description="sync or async.")] = "sync"
     records: Annotated[int, _times("Records that clients send.")] = 1
     retries: Annotated[int, _times("Records of idempotent producers that are sent again.")] = 0
     reads: Annotated[int, _times("Reads by clients.")] = 0
@@ -70,12 +68,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
             partitions=1,
             replication_factor=self.copies or self.brokers,
             min_isr=self.min_isr,
-            flush=self.flush,
+            flush="async" if self.flush == "async" else "sync",
         )
 
     def checked(self) -> Bounds:
         """Return the bounds with the protocol and the bugs under their full names (a bug may be
         given by its code). Raises UsageError for a cluster that cannot exist."""
+        if self.flush not in ("sync", "async"):
+            raise UsageError(f"--flush is '{self.flush}', but must be sync or async")
         bugs = tuple(sorted({catalogue.canonical(name) for name in self.bugs}))
         made = msgspec.structs.replace(self, bugs=bugs, protocol=protocol(self.protocol).name)
         for problem in made.cluster().problems():

@@ -18,13 +18,12 @@ from harness.explore.bounds import BUDGETS, Bounds
 from harness.explore.invariants import Invariants
 from harness.explore.local_steps import Event, LocalStep, LocalSteps
 from harness.explore.node_model import NodeView, ReplicaView
-from harness.explore.waits import LONGEST, Action, Waits, is_cut
+from harness.explore.waits import LONGEST, Action, ExplorerDefect, Waits, is_cut
 from harness.sim.invariant_checker import Violation
 from harness.systems.floodmark.brokers import topic_of
 from nemesis.faults.admin import rotated
 from node.core.batch import Produced
 from node.core.turn import TurnStep
-from node.formats.errors import FloodmarkError
 from node.formats.messages import (
     CONSUMER,
     AnyMessage,
@@ -144,10 +143,7 @@ class Model:
                 return state
             event = ("expire", (f"election/{partition}",))
             state = self._at_rest(self._after(state, first, event, ())[0])
-        raise FloodmarkError(
-            f"cannot explore {self.bounds.protocol}: no node comes to lead {partition}; this is "
-            "a defect of the explorer, please report it with these bounds"
-        )
+        raise ExplorerDefect(f"no node comes to lead {partition}")
 
     def _at_rest(self, state: State) -> State:
         """Return the state after all forced steps, when the cluster is at rest."""
@@ -157,10 +153,7 @@ class Model:
                 return state
             state, violation = self._forced_step(state, forced)
             assert violation is None, violation
-        raise FloodmarkError(
-            "cannot explore: forced steps of the cluster never end; "
-            "this is a defect of the explorer, please report it with these bounds"
-        )
+        raise ExplorerDefect("forced steps of the cluster never end")
 
     def key(self, state: State) -> bytes:
         """Return a hash of 16 bytes of a state: its nodes, messages to receive, cut links and the
@@ -270,10 +263,7 @@ class Model:
             if made >= STRETCH and not unheard:
                 return state, violation
             state, violation = self._forced_step(state, forced)
-        raise FloodmarkError(
-            "cannot explore: forced steps of the cluster never end; "
-            "this is a defect of the explorer, please report it with these bounds"
-        )
+        raise ExplorerDefect("forced steps of the cluster never end")
 
     # -- forced steps
 

@@ -28,6 +28,13 @@ Nodes = tuple[int, ...]
 Cuts = tuple[tuple[int, int], ...]
 
 
+class ExplorerDefect(FloodmarkError):
+    """A cluster that cannot be explored, which is a defect of the explorer."""
+
+    def __str__(self) -> str:
+        return f"cannot explore: {super().__str__()}; please report that with these bounds"
+
+
 class _AfterWait(NamedTuple):
     """The action that ends waits, and the node states when all that follows has arrived."""
 
@@ -139,10 +146,7 @@ class Waits:
                 return tuple(now)
             source, at, message = queue.popleft()
             event = ("deliver", self._names[source], message)
-        raise FloodmarkError(
-            "cannot explore: nodes answer each other without end while the clock stands still; "
-            "this is a defect of the explorer, please report it with these bounds"
-        )
+        raise ExplorerDefect("nodes answer each other without end while the clock stands still")
 
     def soon(self, nodes: Nodes, cuts: Cuts) -> list[Action]:
         """Return the ends of short waits, shortest first: one per kind and node."""

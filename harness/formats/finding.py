@@ -63,7 +63,27 @@ class SafeRun(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class FoundOn(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of `finding.json` that say on what its schedules fail, and which run shows it."""
+
+    world: World = "simulated"
+    subject: str = ""
+    settings: dict[str, str] = {}
+    links: str = ""
+    disk: str = ""
+    run: str = ""
+
+    def folder_of_run(self, finding: Path) -> Path | None:
+        """Return the run folder that shows a finding in its store; None if it is not there."""
+        if not self.run:
+            return None
+        # The store may have been moved, or the command begun in another folder.
+        parts = Path(self.run).parts[-2:]
+        places = (finding.resolve().parent.parent.joinpath(*parts), Path(self.run))
+        return next((place for place in places if place.is_dir()), None)
+
+
+class Finding(FoundOn, frozen=True, kw_only=True):
     """`finding.json`: a failure of a protocol in simulated worlds, or of a system of real
     processes, and the smallest known schedule that shows it.
 
@@ -83,12 +103,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     None if the system declares no safe configuration.
     """
 
-    world: World = "simulated"
     subject: str
     version: str = ""
-    settings: dict[str, str] = {}
-    links: str = ""
-    disk: str = ""
     bucket: str
     property: str
     anomaly: str = ""
@@ -109,7 +125,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     form_failures: LargeCount = msgspec.field(name="failing_worlds", default=0)
     disks: LargeCount = 0
     on_links: bool = False
-    run: str = ""
     safe_settings: dict[str, str] | None = None
     safe_runs: tuple[SafeRun, ...] = ()
     format: Number = FORMAT
@@ -161,23 +176,3 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_finding(path: Path) -> bool:
     return (path / RECORD).is_file() or (path / EXPLANATION).is_file()
-
-
-class FoundOn(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of `finding.json` that say on what its schedules fail, and which run shows it."""
-
-    world: World = "simulated"
-    subject: str = ""
-    settings: dict[str, str] = {}
-    links: str = ""
-    disk: str = ""
-    run: str = ""
-
-    def folder_of_run(self, finding: Path) -> Path | None:
-        """Return the run folder that shows a finding in its store; None if it is not there."""
-        if not self.run:
-            return None
-        # The store may have been moved, or the command begun in another folder.
-        parts = Path(self.run).parts[-2:]
-        places = (finding.resolve().parent.parent.joinpath(*parts), Path(self.run))
-        return next((place for place in places if place.is_dir()), None)

@@ -23,8 +23,8 @@ from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats import trace
 from node.formats.errors import UsageError, unknown_name
-from node.formats.json_input import read_file
 from node.formats.event_text import action, parse
+from node.formats.json_input import read_file
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 

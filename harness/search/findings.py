@@ -136,12 +136,6 @@ def build_page(folder: Path) -> Path | None:
         return None
 
 
-def discard(finding: Finding, store: Path) -> None:
-    """Remove the run folder of a finding that is not kept, if it is in the store."""
-    if finding.run:
-        remove(Path(finding.run), store)
-
-
 def sweep(store: Path, prefix: str, keep: Iterable[str] = ()) -> None:
     """Remove the run folders (`prefix/*` and `prefix-*/*`) of a search that no finding refers to,
     except `keep`: their jobs were killed before they were recorded."""

@@ -33,7 +33,7 @@ from harness.formats.journal import (
 from harness.search import findings
 from harness.search.jobs import MOST_LOSSES_IN_A_ROW, EndedJob, Job, Pool, work_through
 from harness.search.search_jobs import AnySearchJob, FinishJob, SavedJob, SearchJob
-from harness.search.worlds.subject import RunFolders, Stop, Subject, deadline
+from harness.search.worlds.subject import RunFolders, Stop, Subject, deadline, drop
 from node.formats.errors import FloodmarkError
 
 FOLDER: Final = "searches"
@@ -280,7 +280,7 @@ class Search:
             # Another job may have found this bucket before; and if this failure is not wanted,
             # a later one of the same bucket may be.
             if finding.bucket in self.kept or not self.wanted(finding):
-                findings.discard(finding, self.store)
+                drop(finding.run, self._place(""))
                 continue
             number = before + finding.number - row.first
             found.append(replace(finding, schedules_before=number, seconds_before=spent))

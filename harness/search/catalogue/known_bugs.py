@@ -1,5 +1,5 @@
-"""What a search must find, as data: historical bugs turned on in a correct protocol, promises that
-faulty protocols are known to break, and known losses of third-party systems.
+"""The rows of the catalogue, as data: historical bugs turned on in a correct protocol, promises
+that faulty protocols are known to break, and known losses of third-party systems.
 
 A row does not tell the search how to find it: all are searched with the same generators
 (`harness.search.catalogue.catalogue`)."""
@@ -229,7 +229,7 @@ KNOWN_LOSSES: Final = (
         code="kafka-unclean",
         system="kafka",
         what="unclean election",
-        settings={"unclean": "true"},
+        settings={"unclean": "true", "controllers": "separate"},
         logged=("output/*.txt", "UNCLEAN partition change"),
     ),
     KnownLoss(
