@@ -5,14 +5,12 @@ Producers send as fast as they get answers, each with one batch in flight."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from harness.cli.common import print_table
 from harness.formats.history import Op, decode
-from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import SparkSoon, build_page, get_ready, judge
@@ -21,12 +19,12 @@ from harness.runs.progress import Progress
 from harness.runs.requests import RunRequest
 from harness.runs.run import Run, RunOrder
 from harness.systems import registry
-from harness.systems.interface import NO_LINKS, ClusterUnderTest, RunClients
+from harness.systems.interface import NO_LINKS
+from harness.systems.setup import Resolved
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import FloodmarkError
 from node.formats.owned_folder import OwnedFolder
-from tests.support.waiting import until
 
 CLIENTS: Final = (1, 8, 64)
 WARM_UP_S: Final = 1.0
@@ -60,32 +58,25 @@ def run_loads(load: Load) -> list[LoadFigures]:
 
 
 def measure(store: Path, load: Load, flush: Flush, clients: int) -> LoadFigures:
-    """Start a cluster and load it for a while. Return rate and latencies of its clients."""
+    """Run a storm without faults. Return rate and latencies of its clients."""
     schedule = Schedule(
         cluster=Cluster(flush=flush),
         workload=Workload(
-            clients=clients, consumers=0, rate=0, batch=load.batch, payload_bytes=load.record_bytes
+            clients=clients,
+            consumers=0,
+            rate=0,
+            batch=load.batch,
+            payload_bytes=load.record_bytes,
+            duration_ms=round((WARM_UP_S + load.seconds) * 1000),
         ),
     )
     schedules.check(schedule, source="options")
     system = registry.find(registry.DEFAULT)
-    folder = run_folder.create(store, f"{flush}-{clients}")
-    cluster = system.launch(schedule, folder, links=NO_LINKS, disk=system.disk_form(None))
-    try:
-        driver = cluster.clients()
-        cluster.start()
-        driver.ask("go")
-        until(lambda: _acked(cluster, driver), "the first acknowledgement")
-        let_pass(cluster, driver, WARM_UP_S)
-        began_us = now_us()
-        let_pass(cluster, driver, load.seconds)
-        ended_us = now_us()
-        driver.ask("stop_writing")
-        let_pass(cluster, driver, 0.5)
-        driver.close()
-    finally:
-        cluster.close()
-    lines = (folder.path / "history.jsonl").read_bytes().splitlines()
+    on = Resolved(system, NO_LINKS, system.disk_form(None))
+    run = executed(RunOrder(schedule, on, f"{flush}-{clients}", store))
+    began_us = run.info.phases.storm_us + round(WARM_UP_S * 1e6)
+    ended_us = run.info.phases.heal_us
+    lines = (run.folder.path / "history.jsonl").read_bytes().splitlines()
     acked = _latencies(map(decode, lines))
     took_us = sorted(took for at, took in acked if began_us <= at < ended_us)
     if not took_us:
@@ -99,23 +90,13 @@ def measure(store: Path, load: Load, flush: Flush, clients: int) -> LoadFigures:
     )
 
 
-def _acked(cluster: ClusterUnderTest, driver: RunClients) -> int:
-    """Let the cluster work, and return how many batches were acknowledged. Raises FloodmarkError
-    when a process has ended, or when cluster or clients have a problem."""
-    cluster.poll()
-    if ended := cluster.ended():
-        raise FloodmarkError(f"the process of {ended[0]} ended during the measurement")
-    if cluster.problems:
-        raise FloodmarkError(cluster.problems[0].sentence)
-    if driver.status.problem:
-        raise FloodmarkError(driver.status.problem)
-    return driver.status.acked
-
-
-def let_pass(cluster: ClusterUnderTest, driver: RunClients, seconds: float) -> None:
-    """Wait while the cluster works without faults."""
-    deadline = time.monotonic() + seconds
-    until(lambda: _acked(cluster, driver) and time.monotonic() >= deadline)
+def executed(order: RunOrder, on_storm: Callable[[], None] = lambda: None) -> Run:
+    """Return a run after its end. Raises FloodmarkError if it had a problem."""
+    run = Run(order, progress=Progress(quiet=True), interrupts=Interrupts())
+    run.execute(on_storm)
+    if run.info.problems:
+        raise FloodmarkError(run.info.problems[0].sentence)
+    return run
 
 
 def _latencies(ops: Iterable[Op]) -> list[tuple[int, int]]:
@@ -155,16 +136,15 @@ def judge_a_run(storm_s: float) -> str:
     """Make one whole run with faults, judge it as `floodmark run` does, and build its page. Return
     a sentence about the time from its last operation to verdict and page."""
     schedule, on = requested(RunRequest(seed=1, time_limit=storm_s))
-    progress = Progress(quiet=True)
+    note = Progress(quiet=True).note
     with OwnedFolder() as store:
+        spark = SparkSoon(Path(store) / "spark.txt")
         order = RunOrder(schedule, on, "judged", Path(store))
-        run = Run(order, progress=progress, interrupts=Interrupts())
+        run = executed(order, lambda: get_ready(spark, schedule))
         folder = run.folder.path
-        spark = SparkSoon(folder / "output" / "spark.txt")
-        run.execute(on_storm=lambda: get_ready(spark, schedule))
-        (result,) = judge([folder], spark, progress.note)
+        (result,) = judge([folder], spark, note)
         judged_us = now_us()
-        build_page(folder, progress.note)
+        build_page(folder, note)
         page_us = now_us()
         operations = sum(1 for _ in (folder / "history.jsonl").open()) // 2
     return (
