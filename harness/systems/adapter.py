@@ -438,8 +438,8 @@ class Adapter:
         return {}
 
     def ready(self, me: Node) -> Awaitable[bool] | bool:
-        """Return whether this node takes part and has all records, in a system without leaders. It
-        takes the place of `probe`; a role such as `leader:log-0` is then any node that is ready."""
+        """Return whether this node takes part and has all records: if `probe` names no node in
+        sync, or in its place, without leaders: `leader:log-0` is then any node that is ready."""
         raise NotImplementedError
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:

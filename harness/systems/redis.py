@@ -27,7 +27,6 @@ from harness.systems.external.members import GROUP
 from harness.systems.external.redis_aof import commands
 
 ACK_WAIT_MS = 2000
-SAFE = 2
 PAYLOAD = b"payload"
 APPEND = """local id = '0-' .. redis.call('XLEN', KEYS[1]) + 1
 return redis.call('XADD', KEYS[1], id, ARGV[1], ARGV[2])"""
@@ -83,7 +82,7 @@ class Redis(adapter.Adapter):
     @property
     def groups(self) -> GroupPromise:  # type: ignore[override]
         # XACK is answered before replicas have it: only WAIT for all of them keeps it.
-        durable = int(self.setting["wait"]) >= SAFE
+        durable = int(self.setting["wait"]) >= 2
         return GroupPromise(durable=durable, ack_wait_ms=ACK_WAIT_MS)
 
     async def connect(self, client: str, nodes: Sequence[Node]) -> list[aio.Redis]:

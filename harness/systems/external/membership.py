@@ -92,14 +92,13 @@ class MemberChanges:
         """Return what `run.json` says of members; None without any change."""
         if not self._changed:
             return None
+        versioned = self.members if self._servers else ()
         return MemberRecord(
             nodes=tuple(n for n in self._brokers if n in self._first or self._nodes[n].joins),
             initial=self._first,
             final=tuple(self.members),
             identities={name: self._nodes[name].identity for name in self.members},
-            versions={n: self._servers[self._runs[n]].version for n in self.members}
-            if self._servers
-            else {},
+            versions={n: self._servers[self._runs[n]].version for n in versioned},
             said=self._listed,
             expected={n: self._known_as(n) for n in self.members},
             stuck=self._stuck,

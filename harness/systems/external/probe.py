@@ -88,21 +88,23 @@ class Probe:
                 self._ready[node] = incarnation * answer
             elif incarnation == self._is_running(node):
                 found += self._memory.take(node, incarnation, self.understood(answer))
-        return [*found, *self._readiness()] if self._adapter.writes("ready") else found
+        return found if self._adapter.writes("probe") else [*found, *self._readiness()]
 
     def _readiness(self) -> Iterator[TraceEvent]:
         """Yield trace events if other nodes are ready than before."""
-        running = {node: self._is_running(node) for node in self._ready}
-        ready = tuple(
-            sorted(n for n, number in self._ready.items() if number and number == running[n])
-        )
-        roles = Roles(in_sync=ready, replicas=tuple(self._members()))
-        if not ready or roles == self._last_ready:
+        roles = Roles(in_sync=self._ready_now(), replicas=tuple(self._members()))
+        if not roles.in_sync or roles == self._last_ready:
             return
         self._last_ready, self.names_in_sync = roles, True
+        first = roles.in_sync[0]
         for partition in self._partitions:
-            about = {"t_us": now_us(), "node": ready[0], "incarnation": running[ready[0]]}
+            about = {"t_us": now_us(), "node": first, "incarnation": self._ready[first]}
             yield about | _partition(partition, "", -1, roles)
+
+    def _ready_now(self) -> tuple[str, ...]:
+        """Return the nodes whose present process said that it is ready."""
+        ready = (n for n, number in self._ready.items() if number == self._is_running(n) > 0)
+        return tuple(sorted(ready))
 
     def _watch(self, name: str, ask: Callable[[Node, int], None]) -> None:
         while not self._closed.wait(EVERY_S):
@@ -143,7 +145,7 @@ class Probe:
             if isinstance(roles, Roles) and type(roles.term) is int:
                 found[partition] = Roles(
                     max(-1, min(roles.term, _HIGHEST_TERM)),
-                    self._known(roles.in_sync),
+                    self._known(roles.in_sync) or self._ready_now(),
                     self._known(roles.replicas) or tuple(self._members()),
                 )
         self.led.update(found)

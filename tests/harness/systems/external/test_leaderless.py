@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from harness.systems import registry
-from harness.systems.adapter import Node
+from harness.systems.adapter import Adapter, Node
 from harness.systems.external.links import enter_for
 from harness.systems.external.probe import Probe
 from nemesis.formats.schedule import Cluster
@@ -21,6 +21,8 @@ from tests.support import trial_adapters
 
 def test_nodes_without_a_leader_say_that_they_are_ready(tmp_path: Path) -> None:
     class Equals(trial_adapters.Trial):
+        probe = Adapter.probe
+
         def ready(self, me: Node) -> bool:
             return me.name in ready
 

@@ -435,10 +435,15 @@ def test_a_probe_that_lies_is_not_believed(tmp_path: Path) -> None:
     assert made.understood({"log-0": Roles(1, 5, None)}) == {"log-0": Roles(1, (), ("n1", "n2"))}  # type: ignore[arg-type]
 
 
-def test_a_probe_may_be_async(tmp_path: Path) -> None:
+def test_a_probe_may_be_async_and_leave_it_to_nodes_to_say_that_they_are_ready(
+    tmp_path: Path,
+) -> None:
     class Later(trial_adapters.Trial):
         async def probe(self, me: Node) -> dict[str, Roles]:  # type: ignore[override]
             return {"log-0": Roles()}
+
+        async def ready(self, me: Node) -> bool:  # type: ignore[override]
+            return True
 
     adapter: Any = Later({"broken": "", "speed": ""})
     made = Probe(
@@ -446,7 +451,7 @@ def test_a_probe_may_be_async(tmp_path: Path) -> None:
         tmp_path / "probe.txt",
     )
     made.start()
-    until(lambda: any(event["event"] == trace.ROLE for event in made.events()))
+    until(lambda: any(event.get("isr") == ["n1"] for event in made.events()))
     made.close()
 
 
