@@ -139,12 +139,12 @@ def build_page(folder: Path) -> Path | None:
 def sweep(store: Path, prefix: str, keep: Iterable[str] = ()) -> None:
     """Remove the run folders (`prefix/*` and `prefix-*/*`) of a search that no finding refers to,
     except `keep`: their jobs were killed before they were recorded."""
-    kept = {Path(run).resolve() for run in keep}
+    kept = {Path(run).parts[-2:] for run in keep}  # a store may move, or be named from elsewhere
     for _, finding in load_all(store):
         runs = (finding.run, *(run.folder for run in finding.safe_runs))
-        kept |= {Path(run).resolve() for run in runs if run}
+        kept |= {Path(run).parts[-2:] for run in runs if run}
     for run in (*store.glob(f"{prefix}/*"), *store.glob(f"{prefix}-*/*")):
-        if run.is_dir() and not run.is_symlink() and run.resolve() not in kept:
+        if run.is_dir() and not run.is_symlink() and run.parts[-2:] not in kept:
             remove(run, store)
 
 

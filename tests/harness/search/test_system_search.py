@@ -257,7 +257,7 @@ class TestFinding:
         names = ("loss-1", "loss-1-0003", "loss-1-0003-smaller", "loss-10-0003")
         for name in names:
             (tmp_path / name / "20260101T000000").mkdir(parents=True)
-        findings.sweep(tmp_path, "loss-1", [str(tmp_path / names[1] / "20260101T000000")])
+        findings.sweep(tmp_path, "loss-1", [f"elsewhere/{names[1]}/20260101T000000"])
         assert sorted(each.name for each in tmp_path.iterdir()) == [names[1], names[3]]
 
 
