@@ -53,8 +53,7 @@ def replay(request: ReplayRequest, output: Tell = lambda text: None) -> Iterator
     first = request.seed
     if first is None and (request.file / "run.json").is_file():
         first = read_file(request.file / "run.json", _Seeded).seed
-    if first is None:
-        first = schedule.workload.seed
+    first = schedule.workload.seed if first is None else first
     run = _simulated if world_of(request) == "simulated" else _real
     for number in range(request.times):
         yield run(schedule, request, first + number, output)

@@ -20,6 +20,7 @@ SHOW_EVERY_S: Final = 0.25
 LEAST_RECOVERY_S: Final = 2.0
 STOP_MARGIN_S: Final = 2.0
 PATIENCE_S: Final = 60.0
+"""Final reads that make progress may take so much longer than the storm."""
 CLIENTS_START_S: Final = 30.0
 CATCH_UP_S: Final = 1.0
 MEMBERS_S: Final = 600.0
@@ -217,7 +218,7 @@ class Storm:
             done = status.final == "done" and (late or self._are_alike())
             return done or now_us - progressed_us >= patience_us
 
-        self._until(over, PATIENCE_S)
+        self._until(over, PATIENCE_S + self._schedule.workload.duration_ms / 1000)
         self._cluster.resume_suspended()
 
     def _are_alike(self) -> bool:

@@ -171,9 +171,7 @@ def act(stage: Any, command: str) -> list[str]:
 def _noted(stage: Any) -> list[str]:
     """Take the lines that a stage has noted."""
     noted = getattr(stage, "_lines", [])
-    lines = [*noted]
-    noted.clear()
-    return lines
+    return [noted.pop(0) for _ in range(len(noted))]
 
 
 def merged(outputs: dict[str, list[str]]) -> list[str]:
