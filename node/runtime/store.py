@@ -120,10 +120,8 @@ class LmdbStorage:
 
     def read(self, partition: str, base_offset: int) -> bytes:
         for overlay in (self._turn, self._deferred):
-            log = overlay.logs.get(partition)
-            if log is not None:
-                kept = log.batches.get(base_offset)
-                if kept is not None:
+            if (log := overlay.logs.get(partition)) is not None:
+                if (kept := log.batches.get(base_offset)) is not None:
                     return kept.data
                 if log.hides(base_offset):
                     break
@@ -134,8 +132,7 @@ class LmdbStorage:
 
     def get(self, key: str) -> bytes | None:
         for overlay in (self._turn, self._deferred):
-            found = overlay.values.get(key)
-            if found is not None:
+            if (found := overlay.values.get(key)) is not None:
                 return found
         return self._tables.value(key)
 
@@ -207,8 +204,11 @@ class LmdbStorage:
 
     def _commit(self) -> None:
         first = bool(self._ops) and not self._dirty
-        if first and self._unsettled is None:
+        if first:
             # A kill right after the mark below must find a journal that says "nothing was lost".
+            if self._unsettled is not None:
+                self._journal.settle(self._generation, self._unsettled)
+                self._unsettled = None
             self._journal.begin()
         if self._turn or first:
             numbers = {"dirty": self._generation} if first else {}
