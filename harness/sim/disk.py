@@ -165,7 +165,7 @@ class SimDisk:
     def power_cut(self, keep: float) -> tuple[int, int]:
         """Keep the first `keep` (0 to 1) of the journal; return its length in bytes before and
         after. First undo all writes since a fault "lying" (false syncs) began."""
-        for number, fault in self.faults.items():
+        for number, fault in reversed(self.faults.items()):
             if fault.what == "lying":
                 self.writes[number] += self.restore(number)
         return self._journal.cut(keep)

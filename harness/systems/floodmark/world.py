@@ -42,7 +42,7 @@ class RealWorld(ProcessWorld):
     def _cut_files(self, node: str, keep: float) -> tuple[int, int]:
         """Cut the unsynced journal to the share `keep`. If the disk confirmed syncs falsely, first
         restore its copy from before. Returns the bytes before and after."""
-        for number in self._lies.get(node, {}):
+        for number in reversed(self._lies.get(node, {})):  # to the first lie at last
             self._lies[node][number] += self._restore_disk(node, self._copies_of_lies[number])
         return datadir.power_cut(self._data(node), keep)
 
