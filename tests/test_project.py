@@ -404,7 +404,7 @@ BUDGETS = {
     "documents": 4_461,
     "node": 12_089,
     "nemesis": 9_742,
-    "checker": 18_439,
+    "checker": 18_349,
     "reports": 6_040,
     "harness": 35_155,
     "tests": 48_561,

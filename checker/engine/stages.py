@@ -22,10 +22,9 @@ import pyarrow as pa
 
 from checker.checks.findings import Origin
 from checker.checks.phantom import joined_origins, origins
-from checker.engine import plan
+from checker.engine import local
 from checker.engine.judge import judge_group
-from checker.engine.local import check_runs
-from checker.engine.plan import RunToJudge
+from checker.engine.local import RunToJudge, check_runs
 from checker.engine.read_downsampling import LEAST_ROWS, downsampled, splittable
 from checker.engine.workers import ProcessWorkers, Workers
 from checker.evidence.arrow_blob import (
@@ -71,7 +70,7 @@ def check(
     again: bool = True,
     small_bytes: int | None = None,
 ) -> list[RunResult]:
-    """Judge run folders as `checker.engine.plan.check` does. A small run, of at most `small_bytes`
+    """Judge run folders as `checker.engine.local.check` does. A small run, of at most `small_bytes`
     of evidence, is judged by one worker; large ones by all. Raises OSError if results cannot be
     written, CheckerError if workers fail."""
     bound = SMALL_BYTES if small_bytes is None else small_bytes
@@ -82,7 +81,7 @@ def check(
     for results in workers.map(partial(_check_small, out, again), batches):
         found |= results
     if large:
-        results = plan.check(large, partial(StagedExecutor, workers), out=out, again=again)
+        results = local.check(large, partial(StagedExecutor, workers), out=out, again=again)
         found |= zip(large, results, strict=True)
     return [found[path] for path in paths]
 

@@ -107,7 +107,7 @@ class HistoryParts(Facts):
 
 
 class SampledOps(Facts):
-    """Operations, each of which stands for `count` of them (`checker.ingest.downsampling`).
+    """Operations, each of which stands for `count` of them (`checker.ingest.read_tables`).
     `progress`: if it ended ok, clients made progress; `step`: its number among the operations that
     the schedule itself names, or -1."""
 

@@ -26,7 +26,7 @@ from checker.evidence.facts import (
     Unplaced,
 )
 from checker.evidence.sorting import I64
-from checker.ingest.joined import outcomes
+from checker.ingest.join import outcomes
 from checker.ingest.tables import Columns
 from harness.formats.history import GROUP_PREFIX, Delivered, GroupPosition, Op
 from node.formats.trace import METADATA_PARTITION

@@ -22,10 +22,9 @@ from checker.ingest.lines import Files, Problems
 from checker.ingest.read_jepsen import read_history
 from checker.ingest.read_log import read_log
 from checker.ingest.read_run_files import read_meta, read_run_files
-from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources
+from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, report_busy, table_sources
 from checker.ingest.read_trace import read_trace
 from checker.ingest.source import HISTORIES, Ingested, Source, history_name, is_file
-from checker.ingest.turns import report_busy
 from node.formats.host_errors import reason
 from node.formats.trace import METADATA_PARTITION
 

@@ -21,7 +21,7 @@ from typing import IO, Any, Final, NamedTuple
 import msgspec
 
 from checker.evidence.run_meta import RunMeta
-from checker.ingest import joined, tables
+from checker.ingest import join, tables
 from checker.ingest.check_seal import check_source
 from checker.ingest.join import MetNumbers, OperationJoin
 from checker.ingest.lines import Problems, Range
@@ -146,7 +146,7 @@ def _read(history: LargeHistory, item: tuple[int, Range | None]) -> tuple[int, A
         return nth, None
     for name, parts in reader.parts.items():
         if parts:
-            write(name, joined.joint(parts))
+            write(name, join.joint(parts))
             parts.clear()
     reader.write = None
     reader.join.invoked.clear()

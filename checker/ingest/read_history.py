@@ -1,7 +1,7 @@
 """Reading of a history into the tables ops, sends and reads.
 
 One pass, which holds only the operations that have not completed. Some thousand lines at a time
-are joined into operations (`checker.ingest.join`) and become columns (`checker.ingest.joined`). A
+are joined into operations (`checker.ingest.join`) and become columns (`checker.ingest.join`). A
 line that cannot be read, and lines that break a rule of a history, are reported in a sentence, and
 the rest is read.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -21,11 +21,10 @@ import pyarrow as pa
 from checker.evidence.columns import Rows, Words, rows
 from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome
 from checker.evidence.sorting import I64
-from checker.ingest import joined, tables
+from checker.ingest import join, tables
 from checker.ingest.counts import tallied
 from checker.ingest.group_rows import GroupRows, group_facts
-from checker.ingest.join import DAMAGE, OperationJoin, Said
-from checker.ingest.joined import HistoryColumns, Joined
+from checker.ingest.join import DAMAGE, HistoryColumns, Joined, OperationJoin, Said
 from checker.ingest.lines import Line
 from checker.ingest.read_tables import facts_in
 from checker.ingest.source import FileReader, Ingested, Source, why
@@ -279,7 +278,7 @@ class Reader(FileReader[Op]):
             self.parts[name].append(getattr(made, name))
         if self.write is not None and self.found - self.written >= ROWS_A_PART:
             for name, parts in self.parts.items():
-                self.write(name, joined.joint(parts))
+                self.write(name, join.joint(parts))
                 parts.clear()
             self.written = self.found
 
@@ -303,8 +302,8 @@ class Reader(FileReader[Op]):
         op, end = ops[found.first[nth]], int(found.ended[nth])
         done = ops[end] if end >= 0 else None
         outcome = done.type if done else "info"
-        begun = ops[found.begun[nth]].t_us if found.begun[nth] >= 0 else joined.NO_TIME
-        ended = done.t_us if done else joined.NO_TIME
+        begun = ops[found.begun[nth]].t_us if found.begun[nth] >= 0 else join.NO_TIME
+        ended = done.t_us if done else join.NO_TIME
         # One that never ends is known to do so behind the last line only.
         row, line = int(found.last[nth]) if done else _BEHIND, int(found.end_line[nth])
         if op.group:
@@ -404,16 +403,16 @@ def end(reader: Reader) -> None:
 
 def all_columns(reader: Reader) -> dict[str, Columns]:
     """Return the columns of all operations by table."""
-    made = {name: joined.joint(parts) for name, parts in reader.parts.items()}
+    made = {name: join.joint(parts) for name, parts in reader.parts.items()}
     if certain := implied_commits(reader, made["reads"]):
         proved = [certain.get(op, -1) for op in made["sends"]["op"].tolist()]
-        made["sends"] = {**made["sends"], "proved_us": joined.numbers(proved)}
+        made["sends"] = {**made["sends"], "proved_us": join.numbers(proved)}
     resets = [*reader.resets()]
     names = ("op", "partition", "process", "invoke_us", "complete_us", "subscribed", "named")
     found = dict(zip(names, zip(*resets, strict=True), strict=True)) if resets else {}
     reader.groups.close(reader.partitions)
     made["assigns"] = {
-        name: joined.words(found.get(name, ()))
+        name: join.words(found.get(name, ()))
         if name == "partition"
         else np.array(found.get(name, ()), bool if name in names[-2:] else np.int64)
         for name in names
@@ -432,7 +431,7 @@ def _facts(run: int, reader: Reader, columns: Mapping[str, Columns]) -> Iterator
     yield rows(HistoryParts, run, partitions, whole=not reader.damaged, **about)
     if turns := _turns(reader):
         places = {n: [turns.get(op, -1) for op in own["op"].tolist()] for n, own in columns.items()}
-        columns = {n: {**own, "turn": joined.numbers(places[n])} for n, own in columns.items()}
+        columns = {n: {**own, "turn": join.numbers(places[n])} for n, own in columns.items()}
     for name, own in columns.items():
         yield from facts_in(name, run, own, reader.into.meta)
     if reader.groups.rows:
@@ -455,40 +454,28 @@ def group_table(reader: Reader, run: str) -> pa.Table:
 
 
 def implied_commits(reader: Reader, reads: Columns) -> dict[int, int]:
-    """Return the operations of unknown outcome that took effect, because a committed read or a
-    delivery returned a record of theirs, each with the time when the first such read ended."""
-    if not reader.unknown:
-        return {}
-    # With read_uncommitted a record may be of an operation that aborts.
-    clean = (joined.outcomes(reads["outcome"]) == Outcome.OK) & ~reads["uncommitted"]
-    partition = reads["partition"]
-    names = [partition.words[code] for code in partition.codes[clean].tolist()]
-    columns = (reads[name][clean].tolist() for name in ("value", "count", "complete_us"))
-    runs = zip(names, *columns, strict=True)
-    return _implied_commits(reader.unknown, chain(reader.groups.delivered, runs))
-
-
-def _implied_commits(
-    unknown: Mapping[int, Sequence[Send]], runs: Iterable[tuple[str, int, int, int]]
-) -> dict[int, int]:
-    """Return the operations of unknown outcome that took effect: one record that was read proves
-    its whole operation. `unknown`: the sends of operations that sent to several partitions (inside
-    a partition `checker.evidence.contents` sees this); `runs`: what ok reads returned, as
-    partition, first value, count and time."""
+    """Return the operations of unknown outcome that took effect, each with the time when the first
+    committed read or delivery of a record of theirs ended: one record proves its whole operation
+    (inside a partition `checker.evidence.contents` sees this)."""
     claims: dict[str, list[tuple[int, int]]] = {}
-    for op, sends in unknown.items():
+    for op, sends in reader.unknown.items():
         for send in sends:
-            claims.setdefault(send.partition, []).extend(
-                (send.value + k, op) for k in range(send.count)
-            )
+            claimed = claims.setdefault(send.partition, [])
+            claimed.extend((send.value + k, op) for k in range(send.count))
+    # With read_uncommitted a record may be of an operation that aborts.
+    clean = (join.outcomes(reads["outcome"]) == Outcome.OK) & ~reads["uncommitted"]
+    codes, words = reads["partition"]
+    clean &= np.array([word in claims for word in words], bool)[codes]
+    names = [words[code] for code in codes[clean].tolist()]
+    columns = (reads[name][clean].tolist() for name in ("value", "count", "complete_us"))
     for claimed in claims.values():
         claimed.sort()
     found: dict[int, int] = {}
-    for partition, value, count, t_us in runs:
+    for partition, value, count, t_us in chain(
+        reader.groups.delivered, zip(names, *columns, strict=True)
+    ):
         claimed = claims.get(partition, [])
-        at = bisect_left(claimed, (value,))
-        while at < len(claimed) and claimed[at][0] < value + count:
-            op = claimed[at][1]
+        end = bisect_left(claimed, (value + count,))
+        for _, op in claimed[bisect_left(claimed, (value,)) : end]:
             found[op] = min(t_us, found.get(op, t_us))
-            at += 1
     return found

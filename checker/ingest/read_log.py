@@ -27,6 +27,7 @@ from harness.formats.history import LogRun, RecordRun
 from node.formats.json_input import JsonReader
 
 _OF_HEAD = attrgetter("partition", "offset", "hw", "leo")
+_OF_BATCH = attrgetter("partition", "offset", "count", "epoch", "hash", "stored_hash")
 _NOBODY = (-1, -1, -1)
 
 
@@ -90,25 +91,11 @@ def read_log(source: Source, into: Ingested) -> None:
 def _log_rows(run: str, node: str, reader: _LogReader) -> Iterator[tuple[Any, ...]]:
     """Yield one row for each run of records of each batch."""
     for batch, line in zip(reader.batches, reader.lines, strict=True):
-        records: tuple[RecordRun, ...] = batch.records or (
-            RecordRun(batch.offset, -1, batch.count),
-        )
-        for index, record in enumerate(records):
-            yield (
-                run,
-                node,
-                batch.partition,
-                batch.offset,
-                batch.count,
-                batch.epoch,
-                batch.hash,
-                batch.stored_hash,
-                index,
-                record.offset,
-                record.value,
-                record.count,
-                line,
-            )
+        of_batch = (run, node, *_OF_BATCH(batch))
+        for index, record in enumerate(
+            batch.records or (RecordRun(batch.offset, -1, batch.count),)
+        ):
+            yield (*of_batch, index, record.offset, record.value, record.count, line)
 
 
 def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[Rows]:

@@ -6,26 +6,27 @@ no task holds more than that, whatever the size of the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checker.evidence.columns import Facts, Rows, rows
-from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome, Polls, Resets, Sends
+from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome, Polls, Resets, SampledOps, Sends
 from checker.evidence.run_meta import RunMeta
-from checker.evidence.sorting import repeated
+from checker.evidence.sorting import I64, repeated
 from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
-from checker.ingest.downsampling import downsample_operations
 from checker.ingest.group_rows import group_facts
-from checker.ingest.joined import outcomes
+from checker.ingest.join import LATE_KINDS, outcomes
+from checker.ingest.lines import Problems
 from checker.ingest.source import Ingested, Source, why
-from checker.ingest.tables import Columns
+from checker.ingest.tables import SCHEMAS, Columns
+from harness.formats.run_info import Phases
 from node.formats.reading import open_file
 from node.formats.trace import METADATA_PARTITION
 
@@ -184,3 +185,158 @@ def _marks(table: str, columns: Columns) -> set[str]:
     else:
         found = {"transactions": table == "sends" and columns["seq"].any()}
     return {name for name, shows in found.items() if shows} | ({table} & {"groups"})
+
+
+_ASKED: Final = ("process", "f", "outcome", "invoke_us", "complete_us")
+_OTHERS: Final = tuple(name for name in SCHEMAS["ops"].names if name not in _ASKED)
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+class _Turns(NamedTuple):
+    """Times in which processes are busy, by process and begin. `until`: `_NEVER` for an operation
+    that may take effect at any later time."""
+
+    process: I64
+    begun: I64
+    until: I64
+
+    def busy(self) -> I64:
+        """Return the processes that begin something while they are busy."""
+        found: I64 = np.unique(self.process[1:][self._again & (self.until[:-1] > self.begun[1:])])
+        return found
+
+    def whole(self) -> _Turns:
+        """Return for each process the time from its first begin to its last end. No process begins
+        anything while it is busy."""
+        first = np.append(True, ~self._again)[: len(self.process)]
+        last = np.append(~self._again, True)[: len(self.process)]
+        return _Turns(self.process[first], self.begun[first], self.until[last])
+
+    def of(self, processes: I64) -> _Turns:
+        """Return the turns of some processes."""
+        wanted = np.isin(self.process, processes)
+        return _Turns(*(column[wanted] for column in self))
+
+    @property
+    def _again(self) -> I64:
+        again: I64 = self.process[1:] == self.process[:-1]
+        return again
+
+
+def report_busy(folder: Path, problems: Problems) -> None:
+    """Report a process of the table ops that begins an operation although its last one has not
+    ended, or may still take effect. The readers of the table report what cannot be read."""
+    try:
+        busy = _busy(folder / "tables" / "ops.parquet")
+    except DAMAGED:
+        return
+    if len(busy):
+        problems.damage(
+            f"The table ops has an operation of process {busy[0]} that begins before the last one "
+            "of this process has ended, or after one of unknown outcome: nothing is judged. Give "
+            "each thread a process number of its own, and a new one after an info."
+        )
+
+
+def _busy(target: Path) -> I64:
+    """Return the processes of a table that begin something while they are busy. Its rows may be in
+    any order: only processes whose operations lie scattered over it are compared row by row."""
+    found = []
+    for turns in _turns_in(target):
+        if len(busy := turns.busy()):
+            return busy
+        found.append(turns.whole())
+    scattered = _joined(found).busy()
+    if not len(scattered):
+        return scattered
+    return _joined(turns.of(scattered) for turns in _turns_in(target)).busy()
+
+
+def _turns_in(target: Path) -> Iterator[_Turns]:
+    for path in files_of(target):
+        for table in read_rows(path, "ops", idle=_OTHERS):
+            yield _turns(table)
+
+
+def _turns(table: Columns) -> _Turns:
+    begun, until, (codes, words) = table["invoke_us"], table["complete_us"], table["f"]
+    may_be_late = np.isin(codes, [code for code, f in enumerate(words) if f in LATE_KINDS])
+    never = (until < 0) | ((outcomes(table["outcome"]) == Outcome.INFO) & may_be_late)
+    made = _Turns(table["process"], begun, np.where(never, _NEVER, until))
+    return _joined([_Turns(*(column[begun >= 0] for column in made))])
+
+
+def _joined(parts: Iterable[_Turns]) -> _Turns:
+    """Return turns in order; what begins at the same time stays in the order of its rows."""
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    if not columns:
+        return _Turns(*(np.zeros(0, np.int64) for _ in _Turns._fields))
+    order = np.lexsort((columns[1], columns[0]))
+    return _Turns(*(column[order] for column in columns))
+
+
+STRETCHES: Final = 256
+
+
+def downsample_operations(run: int, meta: RunMeta, ops: Columns) -> list[Rows]:
+    """Return facts of a few of these operations, which stand for all: `count` says for how many.
+    Whether a run was exercised depends on how many there were, when the first and the last showed
+    progress, and the longest time in which nothing was invoked. So the first and last one invoked
+    in each of some hundred periods of the storm are kept (a silence that counts is far longer), the
+    first and last one that shows progress, and all that the schedule itself names. A send shows
+    progress if it ends ok. With acks=0 none does; then a poll before the final reads that returned
+    records does."""
+    names = ("invoke_us", "complete_us", "sent", "polled", "step")
+    invoke_us, complete_us, sent, polled, step = (ops[name] for name in names)
+    outcome = outcomes(ops["outcome"])
+    if not len(invoke_us):
+        return []
+    progress = sent > 0
+    if not meta.promise.acks:
+        progress = (polled > 0) & ((invoke_us < meta.phases.final_us) | (meta.phases.final_us == 0))
+    acked = progress & (outcome == Outcome.OK)
+    wanted = (_of_stretches(meta.phases, invoke_us), _ends(complete_us, acked))
+    kept = np.unique(np.concatenate((*wanted, np.flatnonzero(step >= 0))))
+    count = np.ones(len(kept), np.int64)
+    # The others are counted with a kept one that is like them in all that checks use.
+    for like in (True, False):
+        same = np.flatnonzero(acked[kept] == like)
+        total = int((acked == like).sum())
+        if total and not len(same):
+            extra = np.flatnonzero(acked == like)[:1]
+            kept, count = np.append(kept, extra), np.append(count, total)
+        elif total:
+            count[same[0]] += total - len(same)
+    return [
+        rows(
+            SampledOps,
+            run,
+            "",
+            op=kept,
+            invoke_us=invoke_us[kept],
+            complete_us=complete_us[kept],
+            progress=progress[kept],
+            outcome=outcome[kept],
+            count=count,
+            step=step[kept],
+        )
+    ]
+
+
+def _of_stretches(phases: Phases, invoke_us: I64) -> I64:
+    """Return the first and last operation invoked in each period of the storm, before and after."""
+    begin, end = phases.storm_us, max(phases.heal_us, phases.storm_us)
+    order = np.argsort(invoke_us, kind="stable")
+    sorted_us = invoke_us[order]
+    stretch = np.clip((sorted_us - begin) // ((end - begin) // STRETCHES + 1), -1, STRETCHES)
+    stretch[sorted_us > end] = STRETCHES + 1
+    new = np.flatnonzero(np.diff(stretch)) + 1
+    return order[np.concatenate(([0], new - 1, new, [len(order) - 1]))]
+
+
+def _ends(complete_us: I64, acked: I64) -> I64:
+    """Return the operations acknowledged first and last, if any was."""
+    rows = np.flatnonzero(acked)
+    if not len(rows):
+        return rows
+    return np.array([rows[np.argmin(complete_us[rows])], rows[np.argmax(complete_us[rows])]])

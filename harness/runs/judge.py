@@ -129,7 +129,7 @@ def judge(
     `story.json` if there is a story. Unless `again`, unchanged runs keep theirs. If `spark` is
     None, this process judges them. `tell` is called with sentences for a person. Raises
     FloodmarkError if results cannot be written, or if the requested Spark cluster is missing."""
-    from checker.engine.plan import refusal
+    from checker.engine.local import refusal
     from checker.story.story import write_story
 
     refused = {folder: refusal(folder) for folder in folders}

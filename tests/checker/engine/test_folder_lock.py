@@ -11,10 +11,9 @@ from threading import Event, get_ident
 
 import pytest
 
-from checker.engine import folder_lock, plan
+from checker.engine import folder_lock, local
 from checker.engine.folder_lock import locked
-from checker.engine.local import LocalExecutor, check_run, check_runs
-from checker.engine.plan import RunToJudge
+from checker.engine.local import LocalExecutor, RunToJudge, check_run, check_runs
 from checker.formats.errors import CheckerError
 from reports import build
 from tests.support.checker.story import Story
@@ -59,7 +58,7 @@ def test_a_second_command_waits_for_the_verdict(
 
     monkeypatch.setattr(fcntl, "flock", told)
     with ThreadPoolExecutor(1) as pool:
-        (first,) = plan.check([run], executor, out=out)
+        (first,) = local.check([run], executor, out=out)
         found = begun[0].result(WAIT_S)
     # The second verdict of `check` is the kept one of the first: nothing is judged twice.
     assert found == (run / "report.html" if second == "page" else first)

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checker.engine import plan
-from checker.engine.local import check_run, check_runs
-from checker.engine.plan import MakeExecutor, RunToJudge
+from checker.engine import local
+from checker.engine.local import MakeExecutor, RunToJudge, check_run, check_runs
 from checker.engine.result_cache import own_name
 from checker.evidence import sorting
 from checker.evidence.columns import Words
@@ -24,7 +23,7 @@ from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import Verdict
 from checker.ingest import tables
 from checker.ingest.counts import concat, tallied
-from checker.ingest.downsampling import downsample_operations
+from checker.ingest.read_tables import downsample_operations
 from checker.output import measures
 from checker.output.assemble import RunOutput
 from harness.formats.run_info import Phases
@@ -102,13 +101,13 @@ def test_only_runs_that_changed_are_judged_again(
         story.busy()
         folders.append(story.write(tmp_path / name))
     judged: list[str] = []
-    really = plan.judge
+    really = local.judge
 
     def watched(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[RunOutput]:
         judged.extend(run.folder.name for run in runs)
         return really(runs, make)
 
-    monkeypatch.setattr(plan, "judge", watched)
+    monkeypatch.setattr(local, "judge", watched)
     first = check_runs(folders, out=tmp_path / "out", again=False)
     left = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*") if p.is_file()}
     assert check_runs(folders, out=tmp_path / "out", again=False) == first

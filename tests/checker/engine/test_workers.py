@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checker.engine import plan, stages
+from checker.engine import local, stages
 from checker.engine.local import check_run
 from checker.engine.stages import StagedExecutor, check
 from checker.engine.workers import ProcessWorkers
@@ -38,7 +38,7 @@ def test_processes_judge_as_this_one_does(tmp_path: Path, monkeypatch: pytest.Mo
     story.busy()
     story.write(small)
     with ProcessWorkers(2) as workers:
-        (alone,) = plan.check([large], partial(StagedExecutor, workers), out=tmp_path / "a")
+        (alone,) = local.check([large], partial(StagedExecutor, workers), out=tmp_path / "a")
         results = check([large, small, large], workers, out=tmp_path / "b")
     monkeypatch.setattr(stages, "SMALL_BYTES", 0)
     assert results == [check_run(large), check_run(small), check_run(large)]
