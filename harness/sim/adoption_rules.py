@@ -130,9 +130,14 @@ def on_fetch_response(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
         yield from _log(r, b, leo, max(floor, min(leo, hw), r.log.start))
         if ends and ends[leo] != r.log.chain.hex():
             yield f"appended other batches below {leo} than it fetched"
-        upto = max(min(m.log_start, r.hw), b.start)
-        if r.log.start != b.start and r.log.start != r.log.hash_at(upto)[0]:
-            yield f"begins its log at {r.log.start}, its leader at {m.log_start}"
+        yield from _begins(r, b, m.log_start)
+
+
+def _begins(r: Replica, b: Before, log_start: int) -> Iterator[str]:
+    """Check that a follower deletes what is committed and its leader has not ("Retention")."""
+    upto = max(min(log_start, r.hw), b.start)
+    if r.log.start != r.log.hash_at(upto)[0]:
+        yield f"begins its log at {r.log.start}, its leader at {log_start}"
 
 
 def _out_of_range(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
@@ -222,6 +227,7 @@ def on_append(s: BrokerStep, r: Replica, b: Before) -> Iterator[str]:
         r.log.hash_at(each) != (each, chain) for each, chain in ends.items()
     ):
         yield f"has another log below {end} than its leader sent"
+    yield from _begins(r, b, m.log_start)
     if answer.end != end:
         yield f"answered that its log is its leader's below {answer.end}, and compared up to {end}"
 

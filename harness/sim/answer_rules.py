@@ -259,11 +259,15 @@ class ProduceRules:
         m = s.message
         if not b.serving or r.partition == GROUPS_PARTITION:
             return
+        said = next(s.sent(ProduceResponse, s.source), None)
         if b.role != "leader" or r.role != "leader":
+            if b.role == r.role and m.acks and (said is None or said.error is not Error.NOT_LEADER):
+                yield f"answered a batch with {said and (said.error or 'no error')}, as no leader"
             return
         try:
             batch = batches.view(s.body)
-        except WireError:
+        except WireError:  # no link and no client changes a byte
+            yield "refused a whole batch as damaged"
             return
         if batch.control or len(r.acks) >= 10_000:
             return
@@ -274,7 +278,6 @@ class ProduceRules:
                 f"refused: {error}" if error else f"known at {kept}" if kept else "appended"
             )
             return
-        said = next(s.sent(ProduceResponse, s.source), None)
         if error and m.acks and (said is None or said.error is not error):
             yield f"answered a batch with {said and (said.error or 'no error')}, not {error}"
         if not error or error is Error.DUPLICATE_SEQUENCE:

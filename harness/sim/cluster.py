@@ -375,7 +375,7 @@ class SimCluster(ClusterUnderTest):
                 return False
             answer = self.admin.step()
             if answer is not None and answer.error:
-                raise FloodmarkError(
+                raise NeverStarted(
                     f"the simulated controller refused to create the topic: {answer.detail}"
                 )
             return all(self.view.leader(partition) for partition in wanted)

@@ -14,12 +14,17 @@ from node.core.broker import Broker
 from node.core.groups.coordinator import Coordinator
 from node.core.groups.decide import JOINS, LEAVES
 from node.core.groups.state import MEMBER, CoordinatorState, MemberState
+from node.core.protocol import BelowMinIsr, Commit
 from node.core.replica import Replica
 from node.formats import trace
-from node.formats.messages import GroupHeartbeat, GroupResponse
+from node.formats.messages import Error, GroupHeartbeat, GroupResponse, OffsetCommit
 from node.formats.trace import GROUPS_PARTITION, TraceEvent
 
 _CHANGES: Final = frozenset({trace.APPEND, trace.GROUP_STATE})
+_LATER: Final = (
+    *(Error.LEADERSHIP_LOST, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Error.OVERLOADED),
+)
+"""Errors of an answer whose decision came before."""
 
 
 class GroupRules:
@@ -28,23 +33,26 @@ class GroupRules:
     def __init__(self) -> None:
         self._due: dict[tuple[str, str, int], tuple[Coordinator, int]] = {}
 
-    def request(self, s: BrokerStep, was: MemberState | None) -> str:
-        """Return what is wrong with the decision of a request, of a member that `was`. A member
-        gives up what it lacks, if it knows the target; and a partition that is given up is free."""
+    def request(self, s: BrokerStep, able: bool, was: MemberState | None) -> str:
+        """Return what is wrong with the decision of a request of a member that `was`, by a
+        coordinator that was `able` to decide. A member gives up what it lacks, if it knows the
+        target; and a partition that is given up is free."""
         m, c = s.message, s.core.coordinator
         if c is None or c.state is None or not c.serving:
             return ""
         place = s.node, s.source, m.corr
-        if place not in self._due or self._due[place][0] is not c:
+        waits = place in self._due and self._due[place][0] is c  # the network made a copy
+        if not waits:
             self._due[place] = c, c.applied
+        if able and not waits and (wrong := _unlike(s, c, _error(m, was))):
+            return wrong
         now = c.state.values.get((MEMBER, m.group, m.member))
         if not isinstance(m, GroupHeartbeat) or m.epoch in (JOINS, LEAVES) or not (was and now):
             return ""
         gone, knows = {*was.owned} - {*now.owned}, m.group_epoch == c.state.group(m.group).epoch
         if gone and (not knows or gone & {*m.owned}):
             return f"took {sorted(gone)} from {m.member}, which did not give it up"
-        fenced = now != was and m.epoch not in (was.epoch, was.previous)
-        return f"heard {m.member} in epoch {m.epoch}, which is in {was.epoch}" if fenced else ""
+        return ""
 
     def answer(self, s: BrokerStep, to: str, m: GroupResponse) -> str:
         """Return that an answer states what is not committed, "" if all of it is."""
@@ -55,11 +63,45 @@ class GroupRules:
         return f"answered {to} from the log below {end}, of which {r.hw} is committed"
 
 
-def member_of(core: Broker, m: Any) -> MemberState | None:
-    """Return the state of the member that a request is about, None if there is none."""
-    state = None if core.coordinator is None else core.coordinator.state
-    found = None if state is None else state.values.get((MEMBER, m.group, m.member))
-    return found if isinstance(found, MemberState) else None
+def before_group(core: Broker, m: Any) -> tuple[bool, MemberState | None]:
+    """Return whether a coordinator is able to decide a request, and the state of its member."""
+    c, r = core.coordinator, core.replicas.get(GROUPS_PARTITION)
+    if c is None or r is None or c.state is None:
+        return False, None
+    found, p = c.state.values.get((MEMBER, m.group, m.member)), r.protocol
+    refuses = p.commit is Commit.ISR and p.below_min_isr is BelowMinIsr.REFUSE
+    leads = r.role == "leader" and r.leader_epoch == c.epoch and c.serving
+    able = leads and not (refuses and len(r.isr) < r.min_isr)
+    return able, found if isinstance(found, MemberState) else None
+
+
+def _error(m: Any, was: MemberState | None) -> Error:
+    """Return why a coordinator that can decide refuses a request (KIP-848, KIP-1251)."""
+    heartbeat = isinstance(m, GroupHeartbeat)
+    if heartbeat and m.epoch in (JOINS, LEAVES):
+        return Error.NONE
+    if was is None:
+        return Error.UNKNOWN_MEMBER
+    if heartbeat:
+        fenced = m.epoch not in (was.epoch, was.previous)
+    else:
+        named = m.offsets if isinstance(m, OffsetCommit) else m.partitions
+        owns = all(was.owned.get(partition, m.epoch + 1) <= m.epoch for partition in named)
+        fenced = m.epoch > was.epoch or not owns
+    return Error.FENCED_MEMBER_EPOCH if fenced else Error.NONE
+
+
+def _unlike(s: BrokerStep, c: Coordinator, error: Error) -> str:
+    """Return that a decision is not refused with `error`, or not answered although it is committed;
+    "" if it is as it should be."""
+    m, r = s.message, s.core.replicas[GROUPS_PARTITION]
+    said = next((each for each in s.sent(GroupResponse, s.source) if each.corr == m.corr), None)
+    if said is None:
+        due = error or c.applied <= r.hw
+        return f"did not answer {s.source}: {error or 'no error'}" if due else ""
+    if said.error is error or said.error in _LATER:
+        return ""
+    return f"answered {s.source} with {said.error or 'no error'}, not {error or 'no error'}"
 
 
 class GroupInvariant:

@@ -57,11 +57,7 @@ INTERNAL_INVARIANTS: Final = {
     "valid-isr-and-elr": LOG,
     "quorum-superset": LOG,
     "committed-on-majority": AGREEMENT,
-    "commits-own-term-first": AGREEMENT,
     "producers-as-in-log": OFFSETS,
-    "equal-logs": AGREEMENT,
-    "high-watermark-committed": AGREEMENT,
-    "counted-is-there": AGREEMENT,
     "traced-is-synced": AGREEMENT,
     "log-as-on-disk": AGREEMENT,
     "votes-with-all": AGREEMENT,
@@ -239,11 +235,6 @@ class InvariantChecker:
     def end_of(self, partition: str, node: str) -> tuple[int, str]:
         """Return the log end of a replica, and the prefix hash there ("": not known), as traced."""
         return self._of(partition).ends.get(node, (0, ""))
-
-    def differs(self, partition: str, end: int, chain: str) -> bool:
-        """Return whether another prefix than the one that ends there is committed."""
-        p = self._of(partition)
-        return 0 < end <= p.hw and not p.unseen_ends and p.prefix.get(end) != chain
 
     # -- what is committed
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from harness.sim.request_rules import RequestRules
 from harness.sim.step import BrokerStep
 from node.core.controller import Controller
 from node.core.image import BrokerRecord, Image, PartitionRecord
-from node.core.protocol import Detection, LeaderBy, RestartRule
+from node.core.protocol import Detection, LeaderBy
 from node.formats.messages import AlterPartition, Heartbeat, RegisterBroker, ReplicaLogInfo
 
 
@@ -20,8 +21,7 @@ class _Decisions(NamedTuple):
 
     controller: Controller
     end: int
-    brokers: dict[str, BrokerRecord]
-    partitions: dict[str, PartitionRecord]
+    image: Image
 
 
 class _Heard(NamedTuple):
@@ -41,6 +41,7 @@ class MetadataRules:
         self._committed: dict[str, int] = {}
         self._ends: dict[tuple[str, str, int], dict[str, tuple[int, int, int]]] = {}
         self._held: dict[str, tuple[str, ...]] = {}
+        self._requests = RequestRules()
 
     def check(self, s: BrokerStep) -> Iterator[str]:
         """Yield what a step decided, or took over, against the rules."""
@@ -58,28 +59,27 @@ class MetadataRules:
             new = _Heard(now_us, active.metadata.leo)
             self._heard[s.node] = dict.fromkeys(image.brokers, new)
         elif isinstance(m, Heartbeat | RegisterBroker):
-            self._hears(s, active, known.brokers.get(m.broker))
+            self._hears(s, active, known.image.brokers.get(m.broker))
         self._committed[s.node] = active.metadata.hw
-        if known is not None and known.controller is active:
+        if known is None or known.controller is not active:
+            self._requests.begins(s.node)
+        else:
+            yield from self._requests.check(s, active, known.image, known.end)
             if known.end != active.metadata.leo:
-                yield from _decided(s, known, image)
-            elif isinstance(m, AlterPartition):
-                state = image.partitions.get(m.partition)
-                if state is not None and _may(s, state, m, image):
-                    yield f"did not accept ISR {m.isr} of {m.broker} for {m.partition}"
+                yield from _decided(s, known.image, image)
             if isinstance(m, ReplicaLogInfo):
                 yield from _counted(s, active, m)
-                yield from self._recovers(s, known.partitions.get(m.partition), m, image)
+                yield from self._recovers(s, known.image.partitions.get(m.partition), m, image)
             record = image.brokers.get(getattr(m, "broker", ""))
             if record and _beats(m, record) and m.want_shutdown and not record.stopping:
                 yield f"does not take {m.broker} for stopping, whose process said so"
             if m is None:
-                yield from self._silent(s, known, image)
+                yield from self._silent(s, known.image, image)
             if known.end == active.metadata.leo:
                 return
-        self._known[s.node] = _Decisions(
-            active, active.metadata.leo, dict(image.brokers), dict(image.partitions)
-        )
+        was = Image()
+        was.brokers, was.partitions = dict(image.brokers), dict(image.partitions)
+        self._known[s.node] = _Decisions(active, active.metadata.leo, was)
 
     def _hears(self, s: BrokerStep, active: Controller, was: BrokerRecord | None) -> None:
         """Note a heartbeat: it counts if its sender is the registered process and has applied what
@@ -95,7 +95,7 @@ class MetadataRules:
             if came or m.metadata_offset >= must:
                 heard[m.broker] = _Heard(now_us, max(must, self._committed[s.node]))
 
-    def _silent(self, s: BrokerStep, known: _Decisions, image: Image) -> Iterator[str]:
+    def _silent(self, s: BrokerStep, known: Image, image: Image) -> Iterator[str]:
         """Check that a broker is fenced when it was silent for a session, and not before ("A silent
         broker")."""
         now_us, session_us = s.core.ctx.now_us, s.core.ctx.config.timings.session_ms * 1000
@@ -158,7 +158,7 @@ def _follows(s: BrokerStep) -> Iterator[str]:
                 yield f"takes {r.isr} as the ISR of {name}, which is {record.isr}"
 
 
-def _decided(s: BrokerStep, known: _Decisions, image: Image) -> Iterator[str]:
+def _decided(s: BrokerStep, known: Image, image: Image) -> Iterator[str]:
     for name, record in image.brokers.items():
         if (was := known.brokers.get(name)) is not record:
             yield from _broker(s, was, record)
@@ -177,14 +177,6 @@ def _broker(s: BrokerStep, was: BrokerRecord | None, record: BrokerRecord) -> It
         ours = isinstance(m, RegisterBroker) and m.broker == record.broker
         if not ours or m.incarnation != record.incarnation:
             yield f"registered {record.broker}, which did not ask for it"
-        elif was is not None and m.incarnation <= was.incarnation:
-            yield f"registered process {m.incarnation} of {m.broker} after {was.incarnation}"
-        elif (
-            was is not None
-            and not was.fenced
-            and s.core.protocol.restart is RestartRule.AFTER_FENCING
-        ):
-            yield f"registered {m.broker}, whose former process is not fenced"
     elif was.fenced and not record.fenced:
         if not _beats(m, record) or m.want_shutdown:
             yield f"unfenced {record.broker} without its heartbeat"
@@ -246,8 +238,6 @@ def _changed(s: BrokerStep, b: PartitionRecord, a: PartitionRecord, image: Image
     proposed: set[str] = set()
     if isinstance(m, AlterPartition) and m.partition == name:
         proposed = {member for member, _ in m.isr}
-        if {*a.isr} != {*b.isr} and not _may(s, b, m, image):
-            yield f"accepted ISR {m.isr} of {m.broker} for {name}, against the rules"
     if entered := {*a.isr} - {*b.isr} - proposed - {a.leader}:
         yield f"let {sorted(entered)} enter the ISR of {name} without a proposal"
     if rules.elr and once and len(a.isr) < least and b.min_isr == a.min_isr:
@@ -258,25 +248,6 @@ def _changed(s: BrokerStep, b: PartitionRecord, a: PartitionRecord, image: Image
         keeps = m.broker in {*a.isr, *a.elr} and (rules.elr or a.isr != (m.broker,))
         if keeps and not (a.unclean and a.leader == m.broker):
             yield f"keeps {m.broker} in ISR {a.isr} or ELR {a.elr} of {name}, and it lost data"
-
-
-def _may(s: BrokerStep, state: PartitionRecord, m: AlterPartition, image: Image) -> bool:
-    """Return whether the ISR that a leader proposes may be accepted ("AlterPartition")."""
-    epochs = m.leader_epoch, m.partition_epoch, m.broker
-    if epochs != (state.leader_epoch, state.partition_epoch, state.leader):
-        return False
-    names = [name for name, _ in m.isr]
-    if m.broker_epoch != image.broker_epoch(m.broker) or m.broker not in names:
-        return False
-    if len({*names}) != len(names) or not {*names} <= {*state.replicas}:
-        return False
-    silence = s.core.protocol.detection is Detection.HEARTBEATS
-    for name, epoch in m.isr:
-        if (silence or name not in state.isr) and (
-            not image.is_active(name) or epoch not in (-1, image.broker_epoch(name))
-        ):
-            return False
-    return True
 
 
 def _counted(s: BrokerStep, active: Controller, m: ReplicaLogInfo) -> Iterator[str]:

@@ -1,19 +1,17 @@
 """Invariants between what a node believes and what is so, checked at every step.
 
-What a leader counts for a follower is in that follower's log; what lies below a high watermark is
-committed; what a node traces and its messages may say is synced to its disk; a log in memory is the
-one that a restart would load; batches that have epoch and end in common end equal logs (the Log
-Matching Property of Raft); votes come from voters that lost nothing.
-Of a partition whose leader is elected by votes, a majority of the voters has all committed records,
-and a leader commits a record of its own term first. (The metadata partition always is one.)
+What a node traces and its messages may say is synced to its disk; a log in memory is the one that a
+restart would load; votes come from voters that lost nothing. (That a log is the leader's up to its
+end, and a high watermark committed, follows from the rules of steps.)
+Of a partition whose leader is elected by votes, a majority of the voters has all committed records.
+(The metadata partition always is one.)
 
 Clients see such a violation only if more happens: a crash at the right time, another leader. Voters
-that lack a committed record can elect a leader without it, and a record of an earlier term can be
-truncated by a leader of a term between (Raft, section 5.4.2 and figure 8)."""
+that lack a committed record can elect a leader without it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from checker.formats.verdict import Witness
 from harness.sim.before import replica_of
@@ -27,9 +25,8 @@ from node.core.replica import Replica
 from node.formats import trace
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
-_LEADS = frozenset({trace.APPEND, trace.HW, trace.ISR, trace.PROPOSED})
 _RELOADS = frozenset({trace.TRUNCATED, trace.DELETED, trace.ROLE})
-_STATE = frozenset({*_LEADS, *_RELOADS, trace.VOTE, trace.DAMAGED})
+_STATE = frozenset({*_RELOADS, trace.APPEND, trace.HW, trace.VOTE, trace.DAMAGED})
 _MAY_LACK = frozenset({trace.APPEND, trace.TRUNCATED, trace.ROLE})
 _Place = tuple[str, str]
 """A node and a partition."""
@@ -48,10 +45,6 @@ class StateInvariant:
         self._broker = broker
         self._disk = disk
         self._checker = checker
-        # The prefix hash at the end of each batch, by partition, epoch and end; and who had it.
-        self._batches: dict[tuple[str, int, int], tuple[str, str, int]] = {}
-        # The highest high watermark that any leader of a partition had.
-        self._hw: dict[str, int] = {}
         self._replicas: dict[_Place, Replica] = {}
         # Log ends that voters had on disk, and the hash there; their terms; terms of their losses.
         self._ends: dict[_Place, tuple[int, str]] = {}
@@ -67,15 +60,15 @@ class StateInvariant:
         for event in events:
             if event["event"] in _STATE and (partition := event.get("partition")):
                 seen.setdefault(partition, set()).add(event["event"])
-                self._event(node, broker, event)
+                if (quorum := broker.quorums.get(partition)) is not None:
+                    self._losses(node, quorum.r, event)
+                    self._vote(node, quorum, event)
         for partition, kinds in seen.items():
             r, quorum = replica_of(broker, partition), broker.quorums.get(partition)
             if quorum is not None and node in quorum.voters:
                 self._voter(node, quorum)
             if r is None or r.log.damage is not None:
                 continue
-            if kinds & _LEADS and r.role == "leader" and self._checker.committed_stays:
-                self._counted(node, broker, r)
             if kinds & _RELOADS:
                 self._reloaded(node, broker, r)
             # If a turn is traced before its commit, the next one shows what it wrote.
@@ -83,87 +76,6 @@ class StateInvariant:
                 self._is_synced(node, broker, r)
                 self._ends[node, partition] = (r.leo, r.log.chain.hex())
                 self._terms[node, partition] = r.leader_epoch
-
-    def _event(self, node: str, broker: Broker, event: TraceEvent) -> None:
-        partition = event["partition"]
-        r = replica_of(broker, partition)
-        if r is None:
-            return
-        quorum = broker.quorums.get(partition)
-        if quorum is not None:
-            self._losses(node, r, event)
-            self._vote(node, quorum, event)
-        if not self._checker.committed_stays:
-            return
-        if event["event"] == trace.APPEND:
-            self._matches(node, r, event)
-        elif event["event"] in (trace.HW, trace.ROLE):
-            self._committed(node, r, event)
-
-    # -- logs
-
-    def _matches(self, node: str, r: Replica, event: TraceEvent) -> None:
-        """Check that other logs with the appended batches are equal up to them."""
-        for end, chain in r.log.hashes(event["base_offset"], event["leo"]):
-            epoch = r.log.epoch_at(end - 1)
-            if epoch < 0:
-                continue
-            place, process = (r.partition, epoch, end), event["incarnation"]
-            known, other, was = self._batches.get(place, (chain, node, process))
-            # What a process that died traced before its commit is gone, if no other node has it.
-            if known == chain or (other == node and was != process):
-                self._batches[place] = chain, node, process
-            else:
-                what = f"{node} and {other} have batches of epoch {epoch} that end at {end}"
-                self._violated("equal-logs", node, r, f"{what}, and differ below")
-
-    def _committed(self, node: str, r: Replica, event: TraceEvent) -> None:
-        """Check that what lies below a follower's high watermark is committed."""
-        hw, partition = event["hw"], r.partition
-        known = event["event"] == trace.ROLE and r.log.start < hw <= r.leo
-        if known and self._checker.differs(partition, *r.log.hash_at(hw)):
-            what = f"{node} has {hw} as its high watermark of {partition}, with other records below"
-            self._violated("high-watermark-committed", node, r, what)
-        if event["role"] == "leader":
-            self._hw[partition] = max(hw, self._hw.get(partition, 0))
-        elif event["event"] == trace.HW and hw > self._hw.get(partition, 0):
-            # A process that begins may have what its last one stored and did not live to trace.
-            self._violated(
-                "high-watermark-committed",
-                node,
-                r,
-                f"{node} has {hw} as its high watermark of {r.partition}, which no leader had",
-            )
-
-    def _counted(self, node: str, broker: Broker, r: Replica) -> None:
-        """Check that each follower has what its leader counts for it. Of a leader that was deposed,
-        or does not know a follower's process yet, nothing follows."""
-        for name, peer in r.peers.items():
-            other = self._broker(name)
-            theirs = None if other is None else replica_of(other, r.partition)
-            if other is None or theirs is None or theirs.log.damage is not None:
-                continue
-            if theirs.leader_epoch > r.leader_epoch or name not in r.replicas:
-                continue
-            if self._disk(name).blamed:
-                continue  # what it lost may count until its next fetch
-            if r.partition not in broker.quorums and (
-                broker.ctx.image.broker_epoch(name) != other.ctx.broker_epoch
-                or (
-                    peer.broker_epoch != other.ctx.broker_epoch
-                    and (name not in r.maximal_isr or r.pending_alter is not None)
-                )
-            ):
-                continue
-            counted = r.log.hash_at(peer.leo)
-            if theirs.leo < peer.leo or (peer.leo >= r.log.start and not _has(theirs.log, counted)):
-                self._violated(
-                    "counted-is-there",
-                    name,
-                    theirs,
-                    f"{node} leads {r.partition} and counts {name} for what is below {peer.leo}, "
-                    f"but its log ends at {theirs.leo} or is another one",
-                )
 
     # -- disks
 
@@ -252,52 +164,17 @@ class MajorityInvariant:
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
         """Check the invariants that the trace events of a node's turn may have broken."""
         for event in events:
-            kind = event["event"]
-            if kind == trace.HW:
-                if event["role"] == "leader":
-                    self._on_commit(node, event)
-            elif kind in _MAY_LACK:
-                partition = event["partition"]
-                quorum = self._quorum(node, partition)
-                if quorum is not None and event["leo"] <= self._checker.committed(partition)[0]:
-                    self._on_majority(quorum, partition)
+            kind, partition = event["event"], event.get("partition", "")
+            commits = kind == trace.HW and event["role"] == "leader"
+            quorum = self._quorum(node, partition) if commits or kind in _MAY_LACK else None
+            if quorum is None:
+                continue
+            if commits or event["leo"] <= self._checker.committed(partition)[0]:
+                self._on_majority(quorum, partition)
 
     def _quorum(self, node: str, partition: str) -> Quorum | None:
         broker = self._broker(node)
         return None if broker is None else broker.quorums.get(partition)
-
-    def _on_commit(self, node: str, event: TraceEvent) -> None:
-        partition = event["partition"]
-        quorum = self._quorum(node, partition)
-        if quorum is None:
-            return
-        r = quorum.r
-        leads = r.role == "leader" and r.leader_epoch == event["leader_epoch"]
-        last = event["hw"] - 1
-        old = r.log.start <= last < r.log.leo and 0 <= r.log.epoch_at(last) < r.leader_epoch
-        if leads and old and not r.protocol.counts_old_terms:
-            self._checker.violated(
-                "commits-own-term-first",
-                partition,
-                f"{node} leads {partition} in term {r.leader_epoch}, and counted "
-                f"what is below {event['hw']} as committed before a record of that term",
-                [
-                    Witness(what="leader", node=node, offset=r.leso, epoch=r.leader_epoch),
-                    *self._would_win(quorum, partition, event["hw"]),
-                ],
-            )
-        self._on_majority(quorum, partition)
-
-    def _would_win(self, quorum: Quorum, partition: str, hw: int) -> Iterator[Witness]:
-        """Yield the voters whose logs end in a later term, without the committed records."""
-        log = quorum.r.log
-        epoch = log.epoch_at(hw - 1) if log.start < hw else log.last_epoch
-        for voter in quorum.voters:
-            other = self._quorum(voter, partition)
-            if other is None or not other.is_voter or other.r.log.last_epoch <= epoch:
-                continue
-            if other.r.log.hash_at(hw) != log.hash_at(hw):
-                yield Witness(what="log end", node=voter, epoch=other.r.log.last_epoch)
 
     def _on_majority(self, quorum: Quorum, partition: str) -> None:
         """Check that a majority of the voters have all committed records, or do not vote."""

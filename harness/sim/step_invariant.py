@@ -12,7 +12,7 @@ from typing import Final
 from checker.formats.verdict import Witness
 from harness.sim import adoption_rules, answer_rules
 from harness.sim.before import before, replica_of
-from harness.sim.group_invariant import GroupRules, member_of
+from harness.sim.group_invariant import GroupRules, before_group
 from harness.sim.invariant_checker import InvariantChecker
 from harness.sim.metadata_rules import MetadataRules
 from harness.sim.progress_rules import ProgressRules
@@ -31,7 +31,7 @@ from node.formats.messages import (
     ProduceResponse,
     VoteResponse,
 )
-from node.formats.trace import DAMAGED, METADATA_PARTITION
+from node.formats.trace import DAMAGED, DELETED, METADATA_PARTITION, ROLE
 
 _TELLS: Final = "sends-as-specified"
 _TAKES: Final = "takes-as-specified"
@@ -78,13 +78,13 @@ class StepInvariant:
         r = replica_of(core, getattr(message, "partition", ""))
         if r is not None and r.log.damage is None:
             then = before(core, r, event)
-        member = member_of(core, message) if isinstance(message, GroupRequest) else None
+        groups = before_group(core, message) if isinstance(message, GroupRequest) else None
         effects = core.step(now_us, event)
         body = event.body or b""
         s = BrokerStep(core, node, message, event.source, body, event.more, r, then, effects)
         if then is not None and r is not None and _stays(core, r):
             self._delivered(s, r, then)
-        if isinstance(message, GroupRequest) and (what := self._groups.request(s, member)):
+        if groups is not None and (what := self._groups.request(s, *groups)):
             self._report(_TAKES, s, r, what)
         self._check(s)
         return effects
@@ -98,6 +98,8 @@ class StepInvariant:
                 self._report(_TAKES, s, r, what)
         if r.role == "leader" and not s.more and (what := _commits(r, b)):
             self._report(_STATE, s, r, what)
+        if r.log.start != b.start and not s.traced_of(r, DELETED):
+            self._report(_STATE, s, r, f"begins at {r.log.start} now, and did not trace that")
         if what := _stored(s, r):
             self._report(_STATE, s, r, what)
         if kind is FetchRequest or kind is VoteResponse or kind is AppendResponse:
@@ -126,6 +128,10 @@ class StepInvariant:
             elif type(message) is ProduceResponse:
                 for what in self._produce.answer(s, out.to, message):
                     self._report(_TELLS, s, s.r, what)
+        for event in s.effects.trace if s.traced(ROLE) else ():
+            led = replica_of(core, event["partition"]) if event["event"] == ROLE else None
+            if led is not None and event["role"] == "leader" and led.peers:
+                self._report(_STATE, s, led, f"begins to lead and counts {[*led.peers]}")
         if core.controller is not None or s.r is core.quorum.r:
             for what in self._metadata.check(s):
                 self._report(_STATE, s, None, what)

@@ -27,9 +27,7 @@ class MajorityStage:
         for name in ("v1", "v2", "v3"):
             self.has(name, "3:aa")
 
-    def has(
-        self, name: str, *log: str, last_epoch: int = 1, leso: int = 2, is_voter: int = 1
-    ) -> None:
+    def has(self, name: str, *log: str, is_voter: int = 1) -> None:
         """Give a voter this log."""
         ends = {int(end): chain for end, _, chain in (text.partition(":") for text in log)}
 
@@ -41,12 +39,10 @@ class MajorityStage:
             start=0,
             leo=max(ends, default=0),
             damage=None,
-            last_epoch=last_epoch,
             hash_at=hash_at,
             hashes=lambda above, upto: [(e, h) for e, h in ends.items() if above < e <= upto],
-            epoch_at=lambda offset: 1 + (offset >= leso),
         )
-        r = SimpleNamespace(log=made, role="leader", leader_epoch=2, leso=leso, protocol=QUORUM)
+        r = SimpleNamespace(log=made, role="leader", leader_epoch=2, protocol=QUORUM)
         quorum = SimpleNamespace(voters=("v1", "v2", "v3"), is_voter=bool(is_voter), r=r)
         self.nodes[name] = SimpleNamespace(quorums={P: quorum}, replicas={P: r})
 

@@ -10,18 +10,20 @@ because kinds that are always present get in each other's way."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from msgspec.structs import replace
 
+from harness.systems.interface import System
 from nemesis.draw import draw
 from nemesis.faults import KINDS, PowerCut
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import Drawing, FaultKind
 from nemesis.faults.link_fault import LinkFault
 from nemesis.formats.schedule import Cluster, Fault, Workload
+from nemesis.links.abilities import LinkAbilities
 from nemesis.ready_made import RESTART_MS
 
 STORMS_VERSION: Final = 28
@@ -43,53 +45,45 @@ _SWARMS: Final = ((1, 0.35), (2, 0.40), (99, 0.25))
 """Numbers of kinds of faults in a storm, with their weights."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StormParts:
-    """The parts from which the storms of one system are made. `kinds` are the kinds of faults that
-    the system and its links can take. `failover_ms` is the time from the death of a leader to the
-    first acknowledgement of the next one, `restart_ms` the time until a new process takes part.
-    `members`: a group consumes."""
-
-    cluster: Cluster
-    workload: Workload
-    kinds: tuple[str, ...]
-    disks: Disks
-    failover_ms: int
-    restart_ms: int = RESTART_MS
-    members: bool = False
-
-
-class StormDice:
+class StormDice(Dice):
     """The random choices of one storm: its faults, their times, the nodes that may lose data."""
 
-    def __init__(self, parts: StormParts, dice: Dice, seed: int) -> None:
-        self.parts = parts
-        self.dice = dice
-        self.seed = seed
-        self.failover_ms = parts.failover_ms
-        self.followers = parts.cluster.replication_factor - 1
-        self._usable = [kind for kind in parts.kinds if _usable(kind, parts.disks)]
-        self._kinds = self._swarm(self._usable)
+    def __init__(
+        self,
+        cluster: Cluster,
+        workload: Workload,
+        rng: random.Random,
+        links: LinkAbilities,
+        system: System,
+    ) -> None:
+        """Prepare to draw one storm of a system, which says how long a failover takes: from the
+        death of a leader to the first acknowledgement of the next one."""
+        super().__init__(cluster, workload, rng, links, maps=system.simulated)
+        self.cluster, self.workload = cluster, workload
+        self.system, self.failover_ms = system, system.limits(cluster).session_ms
+        self.slow_ms = max(0, system.restart_ms - RESTART_MS)
+
+    def begin(self, kinds: Sequence[str], disks: Disks, seed: int) -> None:
+        """Choose the kinds of faults of this storm, of those that the system and its links can
+        take. `seed` is that of a plain storm."""
+        self.seed, self.disks = seed, disks
+        self._usable = [kind for kind in kinds if _usable(kind, disks)]
+        self.kinds = self._swarm(self._usable)
         self.damages = [kind for kind in self._usable if KINDS[kind].loss == "noticed"]
         """The kinds that damage the disk of a node that is down, if the search names some."""
-        self._power_cuts = {"none": 0, "one": 1, "any": 99}[parts.disks]
-        self.power_factor = 2.0 if parts.disks == "one" else 1.0
-        self.slow_ms = max(0, parts.restart_ms - RESTART_MS)
-        if POWER_CUT not in parts.kinds:
-            self._power_cuts = 0
+        self._power_cuts = {"none": 0, "one": 1, "any": 99}[disks] * (POWER_CUT in kinds)
+        self.power_factor = 2.0 if disks == "one" else 1.0
+        cuts = [KINDS[kind] for kind in ("isolate", "cut") if kind in kinds]
+        self.cut_off = cuts[0] if cuts else None
 
     @property
     def can_cut_power(self) -> bool:
         """Return whether one more node may lose its unsynced data."""
         return self._power_cuts > 0
 
-    def between(self, low: float, high: float) -> int:
-        """Return a random number of milliseconds between two bounds."""
-        return self.dice.between(low, high)
-
     def failovers(self, low: float, high: float) -> int:
         """Return a random time in ms, between two multiples of the duration of a failover."""
-        return self.dice.between(low * self.failover_ms, high * self.failover_ms)
+        return self.between(low * self.failover_ms, high * self.failover_ms)
 
     def away(self, at_ms: int, for_ms: int) -> list[Fault]:
         """Return a fault that keeps records from a follower for `for_ms`; [] if no kind can. A slow
@@ -103,66 +97,47 @@ class StormDice:
         if kind is None:
             return []
         lasts = down_ms if kind.ends_process else for_ms
-        return [kind.draw_on_follower(self.dice, PARTITION, at_ms, lasts)]
+        return [kind.draw_on_follower(self, PARTITION, at_ms, lasts)]
 
     def fails(self, on: str, at_ms: int, for_ms: int, *, power: float = 0.0) -> list[Fault]:
         """Return a fault by which a node does not work for `for_ms`; with the probability `power`,
         or twice as often if one disk may lose data, it also loses its unsynced data. An empty list
         if no kind can do that."""
-        if self.can_cut_power and self.dice.chance(self.power_factor * power):
+        if self.can_cut_power and self.chance(self.power_factor * power):
             return [self.power_cut(on, at_ms, for_ms)]
         kind = self._kind(lambda kind: _drawing(kind).fails_leader)
-        return [] if kind is None else [kind.draw_on(self.dice, on, at_ms, for_ms)]
+        return [] if kind is None else [kind.draw_on(self, on, at_ms, for_ms)]
 
     def power_cut(self, on: str, at_ms: int, for_ms: int) -> Fault:
         """Return a power cut that keeps none, half or a random part of the unsynced bytes."""
         self._power_cuts -= 1
-        keep = self.dice.weighted(((0, 4), (50, 1), (None, 1)))
+        keep = self.weighted(((0, 4), (50, 1), (None, 1)))
         return PowerCut(on=on, at_ms=at_ms, for_ms=for_ms, keep_percent=keep)
 
     def link(self, on: str, at_ms: int, for_ms: int) -> list[Fault]:
         """Return a fault on the links of a node; an empty list if links can take none."""
-        on_links = [kind for kind in self._kinds if issubclass(KINDS[kind], LinkFault)]
+        on_links = [kind for kind in self.kinds if issubclass(KINDS[kind], LinkFault)]
         kinds = [kind for kind in on_links if _drawing(KINDS[kind]).targets]
         if not kinds:
             return []
-        return [KINDS[self.dice.rng.choice(kinds)].draw_on(self.dice, on, at_ms, for_ms)]
-
-    def plain(self, duration_ms: int) -> list[Fault]:
-        """Return the faults of a storm as `floodmark run` draws it."""
-        drawn = list(self._kinds)
-        if self.parts.disks == "any" and self.can_cut_power:
-            drawn.append(POWER_CUT)
-        workload = replace(self.parts.workload, duration_ms=duration_ms)
-        dice = self.dice
-        return list(
-            draw(
-                self.parts.cluster,
-                workload,
-                drawn,
-                self.seed,
-                dice.links,
-                maps=dice.maps,
-                restart_ms=self.parts.restart_ms,
-            )
-        )
+        return [KINDS[self.rng.choice(kinds)].draw_on(self, on, at_ms, for_ms)]
 
     def _swarm(self, kinds: Sequence[str]) -> tuple[str, ...]:
         """Return the kinds of this storm, in the order of the registry."""
-        left, wanted = list(kinds), self.dice.weighted(_SWARMS)
+        left, wanted = list(kinds), self.weighted(_SWARMS)
         chosen: set[str] = set()
         while left and len(chosen) < wanted:
-            kind = self.dice.weighted([(kind, _WEIGHTS.get(kind, 1.0)) for kind in left])
+            kind = self.weighted([(kind, _WEIGHTS.get(kind, 1.0)) for kind in left])
             left.remove(kind)
             chosen.add(kind)
         return tuple(kind for kind in kinds if kind in chosen)
 
     def _kind(self, fits: Callable[[type[FaultKind]], object]) -> type[FaultKind] | None:
         """Draw a kind of fault that fits, of this storm's kinds if possible."""
-        for among in (self._kinds, self._usable):
+        for among in (self.kinds, self._usable):
             fit = [(KINDS[k], _WEIGHTS.get(k, 1.0)) for k in among if fits(KINDS[k])]
             if fit:
-                return self.dice.weighted(fit)
+                return self.weighted(fit)
         return None
 
 
@@ -186,9 +161,9 @@ def stale_takes_over(dice: StormDice) -> list[Fault]:
     began = dice.between(800, 1800)
     fails = began + dice.failovers(0.25, 0.9)
     back = fails + dice.failovers(-0.05, 0.25)
-    everybody = dice.dice.chance(0.25 / dice.power_factor)
+    everybody = dice.chance(0.25 / dice.power_factor)
     found = []
-    for number in range(dice.followers if everybody else 1):
+    for number in range(dice.copies - 1 if everybody else 1):
         at = began + 100 * number
         found += dice.away(at, back - at)
     if not everybody:
@@ -203,7 +178,7 @@ def successor_fails(dice: StormDice) -> list[Fault]:
     takes over, followers fail too. All are away for longer than a failover."""
     at = dice.between(1000, 2500)
     found = dice.fails(LEADER, at, dice.failovers(1.1, 1.7), power=0.1)
-    for _ in range(max(1, dice.followers // 2)):
+    for _ in range(max(1, (dice.copies - 1) // 2)):
         at += dice.failovers(0.02, 0.35)
         found += dice.fails(FOLLOWER, at, dice.failovers(0.5, 1.1), power=0.1)
     return found
@@ -214,8 +189,8 @@ def failures_in_a_row(dice: StormDice) -> list[Fault]:
     leader mostly first. The next one fails while it takes over, or before it is elected."""
     at = dice.between(1000, 2000)
     found: list[Fault] = []
-    for number in range(dice.dice.weighted(((2, 3), (3, 1)))):
-        on = dice.dice.weighted(((LEADER, 3), (FOLLOWER, 1 if not number else 4)))
+    for number in range(dice.weighted(((2, 3), (3, 1)))):
+        on = dice.weighted(((LEADER, 3), (FOLLOWER, 1 if not number else 4)))
         lasts = dice.failovers(0.8, 1.6) if not number else dice.failovers(0.4, 1.3)
         found += dice.fails(on, at, lasts, power=0.15)
         at += dice.failovers(0.03, 0.7)
@@ -227,13 +202,12 @@ def leader_cut_off(dice: StormDice) -> list[Fault]:
     or without its clients; sometimes a node fails around the time of the heal. The leader of a
     group may also be back when the next one has hardly begun: it goes on delivering meanwhile."""
     at = dice.between(1000, 2500)
-    lasts = dice.failovers(0.7 if dice.parts.members else 1.1, 1.7)
-    kind = next((KINDS[kind] for kind in ("isolate", "cut") if kind in dice.parts.kinds), None)
-    if kind is None:
+    lasts = dice.failovers(0.7 if dice.system.has_members else 1.1, 1.7)
+    if dice.cut_off is None:
         return dice.fails(LEADER, at, lasts)
-    found: list[Fault] = [kind.draw_on(dice.dice, LEADER, at, lasts)]
-    if dice.dice.chance(0.3):
-        on = dice.dice.weighted(((LEADER, 1), (FOLLOWER, 1)))
+    found: list[Fault] = [dice.cut_off.draw_on(dice, LEADER, at, lasts)]
+    if dice.chance(0.3):
+        on = dice.weighted(((LEADER, 1), (FOLLOWER, 1)))
         near = at + lasts + dice.failovers(-0.3, 0.1)
         found += dice.fails(on, near, dice.failovers(0.2, 0.8), power=0.2)
     return found
@@ -243,13 +217,13 @@ def power_lost(dice: StormDice) -> list[Fault]:
     """Draw a storm in which many nodes, or one, lose power at once and are back soon."""
     at = dice.between(3000, 5000)
     on = LEADER
-    if dice.parts.disks == "any":
-        on = dice.dice.weighted((("all", 2), ("majority", 2), ("minority", 0.5), (LEADER, 0.5)))
+    if dice.disks == "any":
+        on = dice.weighted((("all", 2), ("majority", 2), ("minority", 0.5), (LEADER, 0.5)))
     if not dice.can_cut_power:
         return dice.fails("majority", at, dice.failovers(0.05, 0.3))
     found = [dice.power_cut(on, at, dice.failovers(0.05, 0.3))]
     # A majority is enough to lose what nobody else has; of one disk the others have a copy.
-    if dice.dice.chance(0.2 if on in ("all", "majority") else 0.7):
+    if dice.chance(0.2 if on in ("all", "majority") else 0.7):
         found = [*dice.away(at - dice.failovers(0.2, 0.3), dice.failovers(0.2, 0.6)), *found]
     return found
 
@@ -257,7 +231,7 @@ def power_lost(dice: StormDice) -> list[Fault]:
 def links_then_failover(dice: StormDice) -> list[Fault]:
     """Draw a storm in which links of leader or follower are faulty while the leader fails."""
     at, lasts = dice.between(800, 1800), dice.failovers(0.6, 1.3)
-    found = dice.link(dice.dice.weighted(((LEADER, 1), (FOLLOWER, 2))), at, lasts)
+    found = dice.link(dice.weighted(((LEADER, 1), (FOLLOWER, 2))), at, lasts)
     fails = at + dice.between(0.3 * lasts, 0.9 * lasts)
     return found + dice.fails(LEADER, fails, dice.failovers(0.8, 1.4), power=0.2)
 
@@ -267,10 +241,10 @@ def disk_damaged(dice: StormDice) -> list[Fault]:
     is back the leader fails, so that it may take over, or must tell what it has left."""
     at = dice.between(1500, 3000)
     found: list[Fault] = []
-    for _ in range(dice.dice.weighted(((1, 2), (2, 1)))):
-        kind, lasts = KINDS[dice.dice.rng.choice(dice.damages)], dice.failovers(0.05, 0.3)
-        found.append(kind.draw_on(dice.dice, FOLLOWER, at, lasts))
-        at += lasts + dice.parts.restart_ms + dice.failovers(0, 0.3)
+    for _ in range(dice.weighted(((1, 2), (2, 1)))):
+        kind, lasts = KINDS[dice.rng.choice(dice.damages)], dice.failovers(0.05, 0.3)
+        found.append(kind.draw_on(dice, FOLLOWER, at, lasts))
+        at += lasts + dice.system.restart_ms + dice.failovers(0, 0.3)
         found += dice.fails(LEADER, at, dice.failovers(0.5, 1.2))
         at += dice.failovers(1.0, 1.4)
     return found
@@ -278,7 +252,11 @@ def disk_damaged(dice: StormDice) -> list[Fault]:
 
 def plain_storm(dice: StormDice) -> list[Fault]:
     """Draw a storm as `floodmark run` does."""
-    return dice.plain(PLAIN_MS + dice.failovers(0.5, 1.0))
+    duration_ms = PLAIN_MS + dice.failovers(0.5, 1.0)
+    kinds = (*dice.kinds, *([POWER_CUT] if dice.disks == "any" and dice.can_cut_power else []))
+    workload = replace(dice.workload, duration_ms=duration_ms)
+    known = (dice.cluster, workload, kinds, dice.seed, dice.links)
+    return list(draw(*known, maps=dice.maps, restart_ms=dice.system.restart_ms))
 
 
 FAMILIES: Final[dict[str, tuple[Family, float]]] = {
@@ -300,17 +278,16 @@ _CUT_OFF_WITH_MEMBERS: Final = 5.0
 """The factor of the weight of a leader that is cut off, for groups: their leader delivers alone."""
 
 
-def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fault, ...]]:
+def draw_faults(storm: StormDice) -> tuple[str, tuple[Fault, ...]]:
     """Draw the faults of a storm. Return the name of its family, and the faults in the order of
-    time. `seed` is used by a plain storm, which has its own generator."""
-    storm = StormDice(parts, dice, seed)
-    disks: Disks = parts.disks if storm.can_cut_power else "none"
+    time."""
+    disks: Disks = storm.disks if storm.can_cut_power else "none"
     weights = {name: weight for name, (_, weight) in FAMILIES.items()}
     weights["power-lost"] *= _POWER_LOST_BY_DISKS[disks]
     weights["stale-takes-over"] *= _STALE_BY_DISKS[disks]
-    weights["leader-cut-off"] *= _CUT_OFF_WITH_MEMBERS if parts.members else 1
+    weights["leader-cut-off"] *= _CUT_OFF_WITH_MEMBERS if storm.system.has_members else 1
     weights["disk-damaged"] *= bool(storm.damages)
-    name = storm.dice.weighted(tuple(weights.items()))
+    name = storm.weighted(tuple(weights.items()))
     family, _ = FAMILIES[name]
     found = family(storm) or plain_storm(storm)
     late_ms = max(0, -min((fault.at_ms or 0 for fault in found), default=0))

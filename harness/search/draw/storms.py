@@ -8,21 +8,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from harness.search.draw import staying
-from harness.search.draw.families import StormParts, draw_faults
-from harness.search.worlds.changes import (
-    BEYOND,
-    CHANGE_KINDS,
-    SHARE,
-    SHARE_WITH_MEMBERS,
-    ChangeParts,
-    cluster_for,
-    draw_changes,
-)
+from harness.search.draw import changes, staying
+from harness.search.draw.families import StormDice, draw_faults
 from harness.systems.interface import System
 from nemesis.draw import at_groups, expand
 from nemesis.faults import KINDS, aliases, kinds_on
-from nemesis.faults.dice import Dice
 from nemesis.formats.schedule import Cluster, Expectation, Fault, Schedule, Workload, check
 from nemesis.links.abilities import HUB
 from nemesis.strace import SYSCALL
@@ -62,8 +52,8 @@ class StormGenerator:
         links = system.link_form(subject.links or None)
         self._links = system.link_abilities(links)
         possible = self._possible(subject.kinds)
-        self._kinds = tuple(kind for kind in possible if kind not in CHANGE_KINDS)
-        self._offered = tuple(kind for kind in possible if kind in CHANGE_KINDS)
+        self._kinds = tuple(kind for kind in possible if kind not in changes.CHANGE_KINDS)
+        self._offered = tuple(kind for kind in possible if kind in changes.CHANGE_KINDS)
 
     def draw(self, number: int) -> DrawnStorm:
         seed = self._seed * STORMS_PER_SEED + number
@@ -72,30 +62,22 @@ class StormGenerator:
         partitions = rng.choice(_PARTITIONS)
         cluster = system.complete(Cluster(partitions=partitions))
         workload = system.workload(replace(USUAL, seed=seed, consumers=self._consumers))
-        parts = StormParts(
-            cluster=cluster,
-            workload=workload,
-            kinds=self._kinds,
-            disks=self._disks,
-            failover_ms=system.limits(cluster).session_ms,
-            restart_ms=system.restart_ms,
-            members=system.has_members,
-        )
-        dice = Dice(cluster, workload, rng, self._links or HUB, maps=system.simulated)
+        dice = StormDice(cluster, workload, rng, self._links or HUB, system)
         rested = self._staying(Schedule(cluster=cluster, workload=workload), number)
         if rested is not None:
             return rested
         family, faults = self._changes(cluster, number)
         if family:
-            cluster = cluster_for(self._offered, cluster)
+            cluster = changes.cluster_for(self._offered, cluster)
         else:
-            family, faults = draw_faults(parts, dice, seed)
+            dice.begin(self._kinds, self._disks, seed)
+            family, faults = draw_faults(dice)
         if system.has_members:
             faults = at_groups(faults, f"{self._seed}/{number}")
         schedule = Schedule(
             name=f"{system.short_name}-{family}".lower(),
             cluster=cluster,
-            workload=replace(workload, duration_ms=lasting_ms(faults, parts.failover_ms)),
+            workload=replace(workload, duration_ms=lasting_ms(faults, dice.failover_ms)),
             faults=faults,
             expectation=Expectation(),
             drawn=True,
@@ -121,21 +103,12 @@ class StormGenerator:
         """Draw a storm with changes of the cluster, by a generator of its own; "" for none."""
         system = self._system
         rng = random.Random(f"storm search/changes/{self._seed}/{number}")
-        share = SHARE_WITH_MEMBERS if system.has_members else SHARE
+        share = changes.SHARE_WITH_MEMBERS if system.has_members else changes.SHARE
         if not self._offered or (self._kinds and rng.random() >= share):
             return "", ()
-        parts = ChangeParts(
-            changes=self._offered,
-            kinds=self._kinds,
-            failover_ms=system.limits(cluster).session_ms,
-            change_ms=system.change_ms,
-            restart_ms=system.restart_ms,
-            after_ms=system.change_after_ms,
-            versions=len(system.servers),
-            operations=system.operations,
-        )
-        cluster = cluster_for(self._offered, cluster)
-        return draw_changes(parts, Dice(cluster, USUAL, rng, self._links or HUB), cluster)
+        cluster = changes.cluster_for(self._offered, cluster)
+        dice = changes.ChangeDice(cluster, USUAL, rng, self._links or HUB, system)
+        return changes.draw_changes(dice, self._offered, self._kinds)
 
     def _possible(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """Return the kinds to draw from: all that were named, of an alias the possible ones."""
@@ -145,8 +118,8 @@ class StormGenerator:
         # Rare kinds are drawn only if they are named: few systems promise to survive them.
         rare = {*KINDS_OF_CLOCKS, SYSCALL}
         usual = {k for k in system.faults if not KINDS[k].on_disks and k not in rare}
-        usual -= {*BEYOND}
-        by_name = {*wanted} & {*CHANGE_KINDS}
+        usual -= {*changes.BEYOND}
+        by_name = {*wanted} & {*changes.CHANGE_KINDS}
         others = [kind for kind in wanted if kind not in by_name]
         chosen = set(expand(others, Cluster())) | by_name if wanted else usual
         on_links = set(kinds_on(self._links))

@@ -265,29 +265,9 @@ def _leaderships(m: _Moment) -> Iterator[TraceEvent]:
             yield event
 
 
-def _elect_later_term(m: _Moment) -> Iterator[Schedule]:
-    """Yield endings in which the leader dies before a record of its own term is on another replica.
-    A voter whose log ends in a later term than the committed records wins the election."""
-    leader, *would_win = m.violation.witnesses
-    if not would_win or m.when is None:
-        return
-    election_ms = 2 * m.schedule.cluster.timings.election_max_ms
-    named, releases = m.released(m.when)
-    dies = Kill(on=leader.node, after=m.when, for_ms=2 * election_ms)
-    # The answer of the very turn has the record: the rule must be there before.
-    appended = m.last_before(trace.APPEND, lambda e: e["node"] != leader.node)
-    if appended is not None:
-        span: dict[str, Any] = {"after": appended, "for_ms": election_ms}
-        match = {"partition": m.partition}
-        unheard = _lost("fetch-response", leader.node, "rest", match=match, **span)
-        yield m.ending(unheard, dies, *releases, after_ms=4 * election_ms, of=named)
-    yield m.ending(dies, *releases, after_ms=4 * election_ms, of=named)
-
-
 _ENDINGS: Final = {
     _LEFT_OUT: _leave_out,
     "acknowledged-early": _lose_acknowledged,
-    "commits-own-term-first": _elect_later_term,
     "producers-as-in-log": _lead_with_wrong_producers,
     "candidate-completeness": _leave_alone,
     "committed-on-majority": _leave_alone,

@@ -303,13 +303,13 @@ def _faults(faults: Sequence[Fault]) -> str:
 
 
 def test_an_invariant_inside_the_cluster_counts_for_a_protocol_that_should_hold() -> None:
-    inside = ScheduleOutcome(internal_violation="equal-logs")
+    inside = ScheduleOutcome(internal_violation="log-as-on-disk")
     correct = SimulatedSubject(protocol="kafka")
-    assert correct.bucket(inside) == "internal-invariant: equal-logs"
+    assert correct.bucket(inside) == "internal-invariant: log-as-on-disk"
     assert replace(correct, bugs=("read-beyond-hw",)).bucket(inside) == ""
     liftbridge = replace(correct, protocol="liftbridge")
     assert liftbridge.bucket(inside) == ""
-    broken = [Violation(name, 1, 1, "") for name in ("equal-logs", "state-as-specified")]
+    broken = [Violation(name, 1, 1, "") for name in ("log-as-on-disk", "state-as-specified")]
     of_steps = dataclasses.replace(inside, result=SimpleNamespace(violations=broken))
     assert liftbridge.bucket(of_steps) == "internal-invariant: state-as-specified"
     assert replace(liftbridge, bugs=("read-beyond-hw",)).bucket(of_steps) == ""

@@ -187,7 +187,7 @@ def test_a_run_that_broke_an_invariant_inside_is_kept_as_invalid(tmp_path: Path)
     schedule = plan(bugs=())
     result = simulate(schedule, seed=1, stop_at="never", keep=tmp_path / "run")
     assert result.judged is result.checked
-    broken = Violation("high-watermark-committed", 7, 9, "n1 has another one")
+    broken = Violation("committed-on-majority", 7, 9, "n1 has another one")
     inside = dataclasses.replace(result, violations=(broken,), sentence="invalid: n1 has another")
     assert inside.judged.verdict is Verdict.INVALID
     assert inside.judged.broken == {broken.property: broken.invariant}

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from harness.sim.metadata_rules import _broker
 from harness.sim.run import simulate
 from nemesis.faults import Cut, Isolate, Kill, Link, Pause, Reassign
+from nemesis.faults.admin import ElectUnclean, SetMinIsr
 from nemesis.formats.schedule import Schedule
 from node.core import (
+    admin,
     election,
     follower,
     high_watermark,
@@ -20,6 +22,7 @@ from node.core import (
     leader,
     partitions,
     push,
+    retention,
     truncation,
 )
 from node.core.context import Context
@@ -53,6 +56,15 @@ UNANSWERED = plan(
 _MOVE = Reassign(at_ms=500, partition="log-0", replicas="n2,n4")
 AT_ONCE = plan(_MOVE, brokers=4, replication_factor=2, min_isr=2)
 ALL_CUT = storm(3, protocol="kafka", flush="async", kinds=("kill", "power-cut"))
+ORDERED = plan(
+    SetMinIsr(at_ms=300, min_isr=1),
+    Kill(at_ms=500, on="n2,n3", for_ms=3000),
+    Kill(at_ms=3000, on="n1", for_ms=3500),
+    ElectUnclean(at_ms=5600, partition="log-0"),
+    duration_ms=7000,
+    min_isr=2,
+)
+DELETES = storm(1, protocol="kafka", retention_records=2)
 _reconciled, _beats = decide._reconciled, Controller.on_heartbeat
 _completed, _longest = election._completed, Recovery.on_info
 
@@ -103,6 +115,13 @@ BROKEN: list[tuple[Schedule, Any, str, Any, str]] = [
     (KIP_279, truncation, "end_v1", lambda r, epoch: EpochEnd(epoch, 0), "said end of epoch"),
     (KIP_279, truncation, "decide", lambda r, _: truncation.CutTo(r.leo), "should be at"),
     (PUSH, push, "_may_be_equal", lambda r, m: EpochEnd(m.last_epoch, m.offset), "matched records"),
+    (ORDERED, admin, "_elect_unclean", lambda *_: admin.Decision(), "elected a leader, and nobody"),
+    (ORDERED, election, "min_isr_set", lambda *_: None, "set MinISR 1, and log-0 has 2"),
+    (KAFKA, Controller, "_reply", lambda *_: None, "answered [], and should answer"),
+    (MEMBERS, decide, "_fence", lambda *_: Error.FENCED_MEMBER_EPOCH, "not no error"),
+    (MEMBERS, coordinator.Coordinator, "_decide", lambda *_: None, "did not answer"),
+    (DELETES, retention, "follow", lambda *_: None, "begins its log at 0, its leader at"),
+    (DELETES, retention, "_trace", lambda *_: None, "and did not trace that"),
     (QUORUM, Quorum, "_won", lambda q: len(q._granted) == len(q.voters), "has the votes"),
 ]
 

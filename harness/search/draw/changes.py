@@ -6,14 +6,13 @@ replicas on some nodes only, if these can move, and with spares, if nodes can jo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
+from harness.search.draw.families import FOLLOWER, LEADER, PARTITION, StormDice
 from nemesis.faults import Cut, Join, Kill, Leave, Operate, Pause, Reassign, Replace, Upgrade
 from nemesis.faults.admin import MORE, MOVE
-from nemesis.faults.dice import Dice
 from nemesis.faults.membership import CHANGES, SPARES
 from nemesis.formats.schedule import Cluster, Fault
 
@@ -24,90 +23,64 @@ SHARE: Final = 0.75
 """The share of storms with changes, for a system that offers some."""
 SHARE_WITH_MEMBERS: Final = 0.25
 """The same if members consume, whose trouble begins with failovers too."""
-PARTITION: Final = "log-0"
-LEADER: Final = f"leader:{PARTITION}"
-FOLLOWER: Final = f"follower:{PARTITION}"
 FOLLOWERS: Final = f"followers:{PARTITION}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangeParts:
-    """The parts of such storms: the kinds of changes and of other faults that are possible, the
-    times that the system declares, its versions, and the actions of its operators."""
+class ChangeDice(StormDice):
+    """The random choices of one such storm: `changes` and other faults of `kinds` are possible."""
 
-    changes: tuple[str, ...]
-    kinds: tuple[str, ...]
-    failover_ms: int
-    change_ms: int
-    restart_ms: int
-    after_ms: int = 0
-    versions: int = 0
-    operations: tuple[str, ...] = ()
-
-
-class ChangeDice:
-    """The random choices of one such storm."""
-
-    def __init__(self, parts: ChangeParts, dice: Dice, cluster: Cluster) -> None:
-        self.parts, self.dice, self.cluster = parts, dice, cluster
+    changes: tuple[str, ...] = ()
 
     def start(self) -> int:
         """Return the time of the first fault, in ms."""
-        return self.parts.after_ms + self.dice.between(1000, 3000)
-
-    def failovers(self, low: float, high: float) -> int:
-        """Return a random time in ms, between two multiples of the duration of a failover."""
-        return self.dice.between(low * self.parts.failover_ms, high * self.parts.failover_ms)
+        return self.system.change_after_ms + self.between(1000, 3000)
 
     def change(self, at_ms: int, among: Sequence[str] = CHANGE_KINDS) -> list[Fault]:
         """Return one change of members or replicas; none if the system offers none of them."""
-        on = self.dice.weighted(((LEADER, 1), (FOLLOWER, 2), ("any", 2), ("controller", 1)))
-        by = self.dice.weighted((("itself", 1), ("spare", 1)))
-        alive, word = self.dice.chance(0.7), self.dice.weighted(((MOVE, 1), (MORE, 1)))
+        on = self.weighted(((LEADER, 1), (FOLLOWER, 2), ("any", 2), ("controller", 1)))
+        by = self.weighted((("itself", 1), ("spare", 1)))
+        alive, word = self.chance(0.7), self.weighted(((MOVE, 1), (MORE, 1)))
         made: dict[str, tuple[Fault, float]] = {
             "reassign": (Reassign(partition=PARTITION, replicas=word, at_ms=at_ms), 4),
             "leave": (Leave(on=on, alive=alive, at_ms=at_ms), 2),
             "replace": (Replace(on=on, by=by, alive=alive, at_ms=at_ms), 1),
             "join": (Join(at_ms=at_ms), 1),
         }
-        possible = [each for kind, each in made.items() if kind in {*self.parts.changes} & {*among}]
-        return [self.dice.weighted(possible)] if possible else []
+        possible = [each for kind, each in made.items() if kind in {*self.changes} & {*among}]
+        return [self.weighted(possible)] if possible else []
 
-    def fails(self, on: str, at_ms: int) -> list[Fault]:
+    def fails_for_a_while(self, on: str, at_ms: int) -> list[Fault]:
         """Return a fault by which a node does not work for a part of a failover."""
-        kinds = [kind for kind in (Kill, Pause) if kind.__struct_config__.tag in self.parts.kinds]
+        kinds = [kind for kind in (Kill, Pause) if kind.__struct_config__.tag in self.kinds]
         lasts = self.failovers(0.2, 0.9)
-        return [self.dice.rng.choice(kinds)(on=on, at_ms=at_ms, for_ms=lasts)] if kinds else []
-
-
-ChangeFamily = Callable[[ChangeDice], list[Fault]]
+        return [self.rng.choice(kinds)(on=on, at_ms=at_ms, for_ms=lasts)] if kinds else []
 
 
 def changed_in_a_cut(dice: ChangeDice) -> list[Fault]:
     """Draw a storm with one or two changes while some nodes are cut off from the others, which may
     be more of the replicas or more of the members."""
     at, lasts = dice.start(), dice.failovers(1.2, 2.0)
-    if "cut" not in dice.parts.kinds:
+    if "cut" not in dice.kinds:
         return failed_around_a_change(dice)
-    on = dice.dice.weighted(((FOLLOWERS, 5), (LEADER, 1), ("minority", 2)))
+    on = dice.weighted(((FOLLOWERS, 5), (LEADER, 1), ("minority", 2)))
     found: list[Fault] = [Cut(on=on, to="rest", at_ms=at, for_ms=lasts)]
-    for _ in range(dice.dice.weighted(((1, 3), (2, 1)))):
-        at += dice.dice.between(50, 0.3 * dice.parts.failover_ms)
+    for _ in range(dice.weighted(((1, 3), (2, 1)))):
+        at += dice.between(50, 0.3 * dice.failover_ms)
         found += dice.change(at)
-        at += dice.parts.change_ms
+        at += dice.system.change_ms
     return found
 
 
 def joined_in_a_cut(dice: ChangeDice) -> list[Fault]:
     """Draw a storm in which nodes join on the side of a leader that all followers are cut from."""
     at, lasts = dice.start(), dice.failovers(1.6, 2.4)
-    if "cut" not in dice.parts.kinds or "join" not in dice.parts.changes:
+    if "cut" not in dice.kinds or "join" not in dice.changes:
         return changed_in_a_cut(dice)
     found: list[Fault] = [Cut(on=FOLLOWERS, to="rest", at_ms=at, for_ms=lasts)]
     for _ in dice.cluster.spare_names():
-        at += dice.dice.between(50, 0.1 * dice.parts.failover_ms)
+        at += dice.between(50, 0.1 * dice.failover_ms)
         found.append(Join(at_ms=at))
-        at += dice.dice.between(0.1 * dice.parts.change_ms, 0.6 * dice.parts.change_ms)
+        at += dice.between(0.1 * dice.system.change_ms, 0.6 * dice.system.change_ms)
     return found + dice.change(at, ("reassign",))
 
 
@@ -116,10 +89,10 @@ def failed_around_a_change(dice: ChangeDice) -> list[Fault]:
     at = dice.start()
     found: list[Fault] = []
     for _ in range(2):
-        on = dice.dice.weighted(((LEADER, 2), (FOLLOWER, 1), ("controller", 2), ("any", 1)))
-        near = max(0, at + dice.dice.between(1, 0.6 * dice.parts.change_ms) - 500)
-        found += [*dice.change(at), *dice.fails(on, near)]
-        at += dice.parts.change_ms + dice.failovers(0.7, 1.1)
+        on = dice.weighted(((LEADER, 2), (FOLLOWER, 1), ("controller", 2), ("any", 1)))
+        near = max(0, at + dice.between(1, 0.6 * dice.system.change_ms) - 500)
+        found += [*dice.change(at), *dice.fails_for_a_while(on, near)]
+        at += dice.system.change_ms + dice.failovers(0.7, 1.1)
     return found
 
 
@@ -129,12 +102,12 @@ def upgraded_in_turn(dice: ChangeDice) -> list[Fault]:
     followers, others = copies - 1, dice.cluster.brokers - copies
     found: list[Fault] = []
     for on in (*([FOLLOWER] * followers), *(["any"] * others), LEADER):
-        killed = dice.dice.chance(0.35) and "kill" in dice.parts.kinds
+        killed = dice.chance(0.35) and "kill" in dice.kinds
         found.append(Upgrade(on=on, how="kill" if killed else "stop", at_ms=at))
-        step = dice.parts.restart_ms + dice.failovers(0.3, 0.8)
-        if dice.dice.chance(0.5):
-            victim = dice.dice.weighted(((LEADER, 1), (FOLLOWER, 1)))
-            found += dice.fails(victim, at + dice.dice.between(0.3 * step, step))
+        step = dice.system.restart_ms + dice.failovers(0.3, 0.8)
+        if dice.chance(0.5):
+            victim = dice.weighted(((LEADER, 1), (FOLLOWER, 1)))
+            found += dice.fails_for_a_while(victim, at + dice.between(0.3 * step, step))
             step += dice.failovers(0.6, 1.0)
         at += step
     return found
@@ -143,14 +116,18 @@ def upgraded_in_turn(dice: ChangeDice) -> list[Fault]:
 def operated(dice: ChangeDice) -> list[Fault]:
     """Draw a storm in which an operator acts around the failure of a node."""
     at = dice.start()
-    action = dice.dice.rng.choice(dice.parts.operations)
+    action = dice.rng.choice(dice.system.operations)
     near = at + dice.failovers(0.05, 0.6)
-    on = dice.dice.weighted(((FOLLOWER, 3), (LEADER, 1), ("any", 1)))
-    first = dice.fails(LEADER, at) if dice.dice.chance(0.7) else dice.fails(FOLLOWER, at)
+    on = dice.weighted(((FOLLOWER, 3), (LEADER, 1), ("any", 1)))
+    first = (
+        dice.fails_for_a_while(LEADER, at)
+        if dice.chance(0.7)
+        else dice.fails_for_a_while(FOLLOWER, at)
+    )
     return [*first, Operate(on=on, action=action, at_ms=near)]
 
 
-CHANGE_FAMILIES: Final[dict[str, tuple[ChangeFamily, float]]] = {
+CHANGE_FAMILIES: Final[dict[str, tuple[Callable[[ChangeDice], list[Fault]], float]]] = {
     "changed-in-a-cut": (changed_in_a_cut, 50),
     "joined-in-a-cut": (joined_in_a_cut, 15),
     "failed-around-a-change": (failed_around_a_change, 15),
@@ -160,18 +137,20 @@ CHANGE_FAMILIES: Final[dict[str, tuple[ChangeFamily, float]]] = {
 """The families by name, with their weights."""
 
 
-def draw_changes(parts: ChangeParts, dice: Dice, cluster: Cluster) -> tuple[str, tuple[Fault, ...]]:
+def draw_changes(
+    storm: ChangeDice, offered: tuple[str, ...], kinds: tuple[str, ...]
+) -> tuple[str, tuple[Fault, ...]]:
     """Draw the faults of such a storm; return the name of its family, and the faults in order."""
-    storm = ChangeDice(parts, dice, cluster)
+    storm.changes, storm.kinds = offered, kinds
     weights = {name: weight for name, (_, weight) in CHANGE_FAMILIES.items()}
-    movable = {*parts.changes} & {"reassign", "leave", "replace", "join"}
+    movable = {*storm.changes} & {"reassign", "leave", "replace", "join"}
     for name in ("changed-in-a-cut", "joined-in-a-cut", "failed-around-a-change"):
         weights[name] *= bool(movable)
-    weights["upgraded-in-turn"] *= "upgrade" in parts.changes and parts.versions > 1
-    weights["operated"] *= "operate" in parts.changes and bool(parts.operations)
+    weights["upgraded-in-turn"] *= "upgrade" in storm.changes and len(storm.system.servers) > 1
+    weights["operated"] *= "operate" in storm.changes and bool(storm.system.operations)
     if not any(weights.values()):
         return "", ()
-    name = dice.weighted(tuple(weights.items()))
+    name = storm.weighted(tuple(weights.items()))
     found = CHANGE_FAMILIES[name][0](storm)
     return name, tuple(sorted(found, key=lambda fault: fault.at_ms or 0))
 
