@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
+from pymysql import OperationalError
 
-from harness.systems import registry
+from harness.systems import galera, registry
 from harness.systems.adapter import Adapter, Node
 from harness.systems.external.links import enter_for
 from harness.systems.external.probe import Probe
@@ -47,6 +50,16 @@ def test_nodes_without_a_leader_say_that_they_are_ready(tmp_path: Path) -> None:
     assert (made.names_in_sync, view.leader_epoch("log-0")) == (True, -1)
     running["n3"] = 2
     assert found("isr") == ["n1 n2"], "its new process has not said so yet"
+
+
+def test_a_node_that_is_not_ready_is_asked_again_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(galera, "ask", Mock(side_effect=[OperationalError(1047, "wait"), []]))
+    nodes = [Node(name, Path(), {}, {}) for name in ("n1", "n2", "n3")]
+    adapter: Any = galera.Galera({})
+    adapter.session = MagicMock()
+    with pytest.raises(OperationalError, match="wait"):
+        adapter.change(nodes, nodes[:2], "", 0)
+    adapter.change(nodes, nodes[:2], "", 0)
 
 
 class OnKernelLinks(trial_adapters.Trial):
