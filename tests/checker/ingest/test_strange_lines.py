@@ -21,7 +21,6 @@ from tests.support.checker.agreed import budget
 from tests.support.checker.correct_history import History
 from tests.support.checker.history_forms import FORMS, as_jepsen, as_tables, edn, written
 from tests.support.checker.story import P, Story
-from tests.support.checker.wrong_histories import Told
 
 VALUES: Final = (
     "{[[1 2]] :a, #{1 2} :b, {:k :v} :c}",
@@ -190,13 +189,9 @@ def test_it_goes_on_in_any_row_group_of_a_table(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_sentence_counts_the_records_of_transactions(tmp_path: Path, form: str) -> None:
-    told = Told(random.Random(1), form in ("json", "edn"))
+    s = Story()
     for nth in range(12):
-        sends = tuple(Send(partition=P, value=10 * nth + k) for k in range(2))
-        told.log |= {2 * nth + k: send.value for k, send in enumerate(sends)}
-        known = tuple(replace(send, offset=2 * nth + k) for k, send in enumerate(sends))
-        told.do("txn", 1, sends=sends, done={"sends": known})
-        told.end += 2
-    told.read_finally(90)
-    result = check_run(written(form, tmp_path / "h", told.ops, {}, told.seeks))
+        s.txn(*((10 * nth + k, 2 * nth + k) for k in range(2)))
+    s.poll(*((2 * nth, 10 * nth, 2) for nth in range(12)), start=0)
+    result = check_run(written(form, tmp_path / "h", s.history, {}))
     assert result.sentence.startswith("valid: 24 acknowledged records in 1 partition were kept")

@@ -1,7 +1,7 @@
 """The same history as another tool would have written it: nothing that it says changes.
 
-Operations get other names, numbers and places, polls are split, other clients work beside them, and
-the lines of each form are written in other ways (`disguised_lines`). No check is known in here:
+Operations get other names, numbers and places, other clients work beside them, and the lines of
+each form are written in other ways (`disguised_lines`). No check is known in here:
 each change keeps what happened, so the verdict on a disguised history is that on the history
 itself."""
 
@@ -30,12 +30,11 @@ NAMES: Final = ("a", "log-0", "3", "topic-1", "t:0", "orders.eu", "x_9", "P", "l
 
 
 class Disguise:
-    """The changes that are drawn for one history. `splits`: whether polls may be split in two."""
+    """The changes that are drawn for one history; `fixed`: traits of the clients beside it."""
 
-    def __init__(self, seed: int, *, jepsen: bool, splits: bool = True) -> None:
+    def __init__(self, seed: int, *, jepsen: bool, **fixed: Any) -> None:
         self.rng = rng = random.Random(seed)
         self.jepsen = jepsen
-        self.splits = splits and rng.random() < 0.5
         self.stretch = rng.choice([1, 1, 2, 3])
         self.shift = rng.choice([0, 0, 0, 7]) if not jepsen else 0
         self.values = rng.choice([0, 0, 5 << 32])
@@ -46,6 +45,7 @@ class Disguise:
         self.processes: dict[int, int] = {}
         self.numbers = rng.sample(range(200), 200)
         self.beside = rng.random() < 0.5
+        self.fixed = fixed
         self.seeks: set[int] = set()
         """The assignments that begin at the start, by their numbers in the history."""
 
@@ -73,8 +73,6 @@ class Disguise:
         """Return the lines of a history in disguise; their numbers are those of before, or below
         0."""
         made = [self._op(op) for op in told]
-        if self.splits:
-            made = [*self._split(made)]
         if self.beside:
             made = sorted([*made, *self._others(made[-1].t_us)], key=lambda op: op.t_us)
         return made
@@ -149,39 +147,6 @@ class Disguise:
             return self.offset(offset)
         return self.offset(offset - 1) + 1
 
-    # -- polls -----------------------------------------------------------------------------------
-
-    def _split(self, ops: list[Op]) -> Iterator[Op]:
-        """Yield the lines with some polls in two: the second goes on where the first ended."""
-        ends = {op.op: op for op in ops if op.type == "ok"}
-        waiting: dict[int, Op] = {}
-        for op in ops:
-            if op.type == "invoke" and op.f == "poll" and op.op in ends:
-                waiting[op.op] = op
-                yield op
-            elif op.op in waiting and op.type == "ok" and self.rng.random() < 0.5:
-                yield from self._halves(waiting[op.op], op)
-            else:
-                yield op
-
-    def _halves(self, begun: Op, done: Op) -> Iterator[Op]:
-        """Yield the end of a poll, or of its first half and then the second half."""
-        if len(done.reads) != 1 or len(places(done.reads[0])) < 2:
-            yield done
-            return
-        read = done.reads[0]
-        epochs = [run.epoch for run in read.records for _ in range(run.count)]
-        got = [(*p, e) for p, e in zip(places(read), epochs, strict=True)]
-        at = self.rng.randint(1, len(got) - 1)
-        again = got[at - 1][0] + 1 if read.start >= 0 and self.rng.random() < 0.5 else -1
-        first = replace(read, records=runs(got[:at]), at_end=False)
-        second = replace(read, records=runs(got[at:]), start=again)
-        middle = done.t_us - SPREAD // 2
-        number = -1 - done.op
-        yield replace(done, t_us=middle, reads=(first,))
-        yield replace(begun, op=number, t_us=middle + 1)
-        yield replace(done, op=number, reads=(second,), rebalanced=())
-
     # -- other clients ---------------------------------------------------------------------------
 
     def _others(self, last_us: int) -> Iterator[Op]:
@@ -189,6 +154,7 @@ class Disguise:
         are moved, and what has an unknown outcome takes effect late or never."""
         retries = self.rng.choice(["", "idempotent"])
         fixed: dict[str, Any] = {"dirty": "", "deletes": "", "weak": "", "retries": retries}
+        fixed |= self.fixed
         seed = self.rng.randrange(1 << 30)
         beside = History(seed, jepsen=self.jepsen, **fixed)
         self.seeks |= {_BESIDE - number for number in beside.seeks}

@@ -181,15 +181,16 @@ def drawn(seed: int) -> Case | None:
     return Case(seed, weakening, form, s, history.seeks) if weakening.apply(s, rng) else None
 
 
-def judged(case: Case, folder: Path) -> tuple[RunResult, Story]:
-    """Return the checker's result of a case, and the story that it was translated to."""
-    s = case.story
-    if case.form == "own":
+def judged(form: str, s: Story, seeks: Collection[int], folder: Path) -> tuple[RunResult, Story]:
+    """Return the checker's result of a story in a form, and the story that it was translated to."""
+    if form == "own":
         return s.check(folder), s
-    made = written(case.form, folder, s.history, s.run["promise"], case.seeks)
-    s.run["source"] = source = "edn" if case.form == "edn" else "jepsen"
-    file = folder / ("history.edn" if case.form == "edn" else "history.jsonl")
+    made = written(form, folder, s.history, s.run["promise"], seeks)
+    s.run["source"] = source = "edn" if form == "edn" else "jepsen"
+    file = folder / ("history.edn" if form == "edn" else "history.jsonl")
     s.history = list(ops_in(Source(0, made, "history", file, form=source), ()))
+    names = {step.partition for op in s.history for step in (*op.sends, *op.reads)}
+    s.partitions, s.run["partitions"] = tuple(names), {name: [] for name in names}
     s.torn = bool(validate(file))
     s.as_told = True
     return check_run(made), s
@@ -198,7 +199,7 @@ def judged(case: Case, folder: Path) -> tuple[RunResult, Story]:
 def wrong(case: Case) -> str:
     """Return the error in the verdict on a case; "" if there is none."""
     with tempfile.TemporaryDirectory() as name:
-        result, s = judged(case, Path(name))
+        result, s = judged(case.form, case.story, case.seeks, Path(name))
     blamed = against(result)
     if case.weakening.name in _POLLS:
         blamed = {name: n for name, n in blamed.items() if name not in _PASSED}
