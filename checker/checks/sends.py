@@ -146,15 +146,15 @@ def _overtaken(
     def pair(row: int) -> Iterator[Witness]:
         yield send_witness(sends, int(late[row]), offset=base[late[row]])
         send, offset, value = int(early.send[row]), int(early.offset[row]), int(early.value[row])
-        if send == MARK:
-            yield read_witness(known.polls, value, offset=offset)
+        if send <= MARK:
+            yield read_witness(known.marked_by(send), value, offset=offset)
         elif send < 0:
             yield record_witness(known, offset, value)
         else:
             yield send_witness(known.sends, send, offset=offset, value=value)
 
     was = _IN_FRONT + ("was acknowledged" if (early.send[:1] >= 0).any() else "had read it")
-    if (early.send[:1] == MARK).any():
+    if (early.send[:1] <= MARK).any():
         was = _OUT_OF_ORDER + "below the high watermark {b.offset}, which {b:op} got"
     was += " {b:when}, before the other was invoked."
     return Cases(was, np.arange(len(late)), pair, allowed=allowed)

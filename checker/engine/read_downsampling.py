@@ -1,6 +1,7 @@
 """Downsampling of reads where they are read: only those are kept that judging the partition takes.
 
-Of all reads that returned the same run of records, the earliest is kept, with the flags of all.
+Of all reads that returned the same run of records, the earliest is kept, with the flags of all; of
+all stated HWs those that are higher than all before.
 Polls of a process that continue where the one before ended are left out, except at either end of
 such a series. The findings are the same, with the same witnesses. Some reasons to need all polls (a
 poll between them that another task read; a transaction; a record above every high watermark) show
@@ -11,7 +12,7 @@ judged again, by all of its reads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +29,12 @@ from checker.evidence.contents import (
     first_of,
     rising,
 )
-from checker.evidence.facts import Contents, Outcome, Polls, SkippedPolls
+from checker.evidence.facts import Contents, Marks, Outcome, Polls, SkippedPolls
 from checker.evidence.group import Group
 from checker.evidence.sorting import I64, is_sorted, order_of
 
 LEAST_ROWS: Final = 4096
 """Sources with fewer rows are not downsampled."""
-_MOST_PLACES: Final = 4
-_NOT_OK: Final = 1 << 61
-_DIRTY: Final = 1 << 60
-_NEVER: Final = np.iinfo(np.int64).max
 _BY: Final = ("op", "seq", "idx")
 
 
@@ -52,7 +49,8 @@ def downsampled(polls: Rows) -> list[Rows]:
         return [polls]
     kept = np.flatnonzero(units.rows(~units.idle))
     kept = kept[order_of((reads.part[kept], reads.process[kept]))]
-    return [reads.rows.take(kept), reads.earliest(), units.spans()]
+    marks = [reads.as_contents(Marks, reads.risen())]
+    return [reads.rows.take(kept), reads.earliest(), *marks, units.spans()]
 
 
 def _in_order(polls: Rows) -> Rows:
@@ -83,34 +81,38 @@ class _Reads:
     def earliest(self) -> Rows:
         """Return the earliest of all reads of the same records, with how all of them read it."""
         read_as = self.contents()
-        kept = np.flatnonzero(read_as)
+        return self.as_contents(Contents, np.flatnonzero(read_as), read_as=read_as)
+
+    def as_contents(self, kind: type[Contents], kept: I64, **more: npt.NDArray[Any]) -> Rows:
+        """Return these rows as facts of a kind; `more`: columns that polls do not have."""
         found = self.rows.take(kept)
-        own = {name: found.columns[name] for name in Contents.columns.keys() & found.columns.keys()}
-        return rows(Contents, found.run, found.partition, **own, read_as=read_as[kept])
+        own = {name: found.columns[name] for name in kind.columns.keys() & found.columns.keys()}
+        own |= {name: column[kept] for name, column in more.items()}
+        return rows(kind, found.run, found.partition, **own)
+
+    def risen(self) -> I64:
+        """Return the rows in which the HW that ok answers state rose."""
+        told = np.flatnonzero(self.ok & (self.hw >= 0))
+        told = told[np.argsort(self.part[told], kind="stable")]
+        of_parts = np.split(told, first_of(self.part[told])[1:]) if len(told) else [told]
+        risen = [of[rising(self.hw[of], self.complete_us[of], self.op[of])] for of in of_parts]
+        return np.concatenate(risen)
 
     def contents(self) -> npt.NDArray[np.uint8]:
-        """Return, at the earliest read of the same records, the flags of all; 0 elsewhere."""
-        said = np.zeros(len(self.op), np.uint8)
+        """Return, at the earliest read of the same records, the flags of all; 0 elsewhere. An ok
+        read counts as earlier than any other, and of these a committed one."""
         rows = np.flatnonzero(self.count > 0)
-        if len(rows) == len(said):
-            rows = np.arange(len(said))
-        part, offset = self.part[rows], self.offset[rows]
-        low, high = np.full(len(self.partitions), _NEVER), np.full(len(self.partitions), -1)
-        np.minimum.at(low, part, offset)
-        np.maximum.at(high, part, offset)
-        width = np.where(low <= high, high - low + 1, 0)
-        if (width < 0).any() or width.sum(dtype=np.float64) > _MOST_PLACES * len(rows):
-            self._by_order(rows, said)
-            return said
-        place = (np.cumsum(width) - width - low)[part] + offset
-        self._by_place(rows, place, int(width.sum()), said)
+        late = np.where(self.ok, 0, 2) + self.uncommitted
+        same = (self.part, self.offset, self.epoch, self.count)
+        order = rows[order_of([c[rows] for c in (*same, late, self.complete_us)])]
+        new = np.zeros(len(order), bool)
+        new[:1] = True
+        for column in (*same, self.value):
+            new[1:] |= np.diff(column[order]) != 0
+        said = np.zeros(len(self.op), np.uint8)
+        if len(starts := np.flatnonzero(new)):
+            said[order[starts]] = np.bitwise_or.reduceat(self._how(order), starts)
         return said
-
-    def _late(self, rows: I64) -> I64:
-        """Return a number that is lowest for the earliest read; any ok read counts as earlier, and
-        of these any committed one."""
-        late: I64 = self.complete_us[rows] + np.where(self.ok[rows], 0, _NOT_OK)
-        return late + np.where(self.uncommitted[rows], _DIRTY, 0)
 
     def _how(self, rows: I64) -> npt.NDArray[np.uint8]:
         """Return the way in which each of these reads was read."""
@@ -120,46 +122,10 @@ class _Reads:
         how[self.ok[rows] & ~self.uncommitted[rows]] |= READ_PROVES
         return how
 
-    def _by_place(self, rows: I64, place: I64, width: int, said: npt.NDArray[np.uint8]) -> None:
-        """Downsample by offset: almost always all reads of an offset return the same record."""
-        late, how = self._late(rows), self._how(rows)
-        earliest = np.full(width, _NEVER)
-        np.minimum.at(earliest, place, late)
-        first = np.flatnonzero(late == earliest[place])[::-1]
-        row_at = np.full(width, -1, np.int64)
-        row_at[place[first]] = rows[first]  # the first of several, written last
-        same = row_at[place]
-        unlike = self.value[rows] != self.value[same]
-        unlike |= self.count[rows] != self.count[same]
-        unlike |= self.epoch[rows] != self.epoch[same]
-        flags_at = np.zeros(width, np.uint8)
-        np.bitwise_or.at(flags_at, place, how)
-        found = row_at >= 0
-        if unlike.any():
-            apart = np.zeros(width, bool)
-            apart[place[unlike]] = True
-            self._by_order(rows[apart[place]], said)
-            found &= ~apart
-        said[row_at[found]] = flags_at[found]
-
-    def _by_order(self, rows: I64, said: npt.NDArray[np.uint8]) -> None:
-        """Downsample by sorting."""
-        if not len(rows):
-            return
-        part = self.part[rows]
-        same = (part, *(c[rows] for c in (self.offset, self.value, self.count, self.epoch)))
-        order = order_of((*same, self._late(rows)))
-        new = np.zeros(len(order), bool)
-        new[0] = True
-        for column in same:
-            new[1:] |= np.diff(column[order]) != 0
-        starts = np.flatnonzero(new)
-        said[rows[order[starts]]] = np.bitwise_or.reduceat(self._how(rows)[order], starts)
-
     def extremes(self) -> I64:
         """Return the final reads that show how far those of a partition reached, where they began
-        and which end they stated; the one that states the highest start of the log; those in which
-        the stated HW rose; and the read of each node in which it stated the highest."""
+        and which end they stated; the one that states the highest start of the log; and the read of
+        each node in which it stated the highest."""
         final, starts = np.flatnonzero(self.final), np.flatnonzero(self.ok & (self.log_start >= 0))
         begun = final[self.start[final] >= 0]
         found = [
@@ -168,10 +134,6 @@ class _Reads:
             self._most(final, self.hw[final]),
             self._most(begun, -self.start[begun]),
         ]
-        told = np.flatnonzero(self.ok & (self.hw >= 0))
-        told = told[np.argsort(self.part[told], kind="stable")]
-        of_parts = np.split(told, first_of(self.part[told])[1:]) if len(told) else []
-        found += [of[rising(self.hw[of], self.complete_us[of], self.op[of])] for of in of_parts]
         if self.node is not None:
             stated = np.flatnonzero(self.ok & (self.hw > 0))
             stated = stated[np.argsort(self.hw[stated], kind="stable")]

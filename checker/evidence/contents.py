@@ -19,6 +19,7 @@ from checker.evidence.facts import (
     Deletions,
     LogHeads,
     LogRecords,
+    Marks,
     Outcome,
     Polls,
     Sends,
@@ -53,7 +54,7 @@ _DIRTY: Final = 1 << 61
 """Added to the time of a dirty read, so that any other read counts as earlier."""
 _ALL_ACKS: Final = -1
 MARK: Final = -2
-"""Stands for the send of a known position that a HW shows."""
+"""Stands for the send of a known position that a HW shows; one below, if its poll was left out."""
 
 
 class Columnar:
@@ -539,12 +540,20 @@ class Evidence:
     @cached_property
     def marks(self) -> KnownPositions:
         """The HWs that ok answers stated, if higher than all before, as offsets below which every
-        record was known; `value` is the row in `polls`, and `send` is MARK."""
-        polls = self.polls
-        rows = np.flatnonzero((polls.outcome == Outcome.OK) & (polls.hw >= 0))
-        rows = rows[rising(polls.hw[rows], polls.complete_us[rows], polls.op[rows])]
-        send, strong = repeated(MARK, len(rows)), np.ones(len(rows), dtype=bool)
-        return KnownPositions(polls.complete_us[rows], polls.hw[rows], rows, send, strong)
+        record was known; `value` is the row in `marked_by(send)`."""
+        parts = []
+        for source in (MARK, MARK - 1):
+            reads = self.marked_by(source)
+            rows = np.flatnonzero((reads.outcome == Outcome.OK) & (reads.hw >= 0))
+            columns = (reads.complete_us[rows], reads.hw[rows], rows, reads.op[rows])
+            parts.append((*columns, repeated(source, len(rows))))
+        t_us, hw, rows, op, send = (np.concatenate(column) for column in zip(*parts, strict=True))
+        found = KnownPositions(t_us, hw, rows, send, np.ones(len(rows), dtype=bool))
+        return found.take(rising(hw, t_us, op))
+
+    def marked_by(self, send: int) -> Polls | Marks:
+        """Return the reads of which one states a HW, by the `send` of a known position."""
+        return self.polls if send == MARK else self.group.of(Marks)
 
     @cached_property
     def copies_may_go(self) -> bool:

@@ -184,6 +184,13 @@ class Unplaced(Contents):
     """The same of what polls of groups were given without its offsets: `offset` is unknown."""
 
 
+class Marks(Contents):
+    """Reads whose answers state a HW that is higher than those of all before, if downsampling left
+    out polls."""
+
+    hw = Numbers()
+
+
 class SkippedPolls(Facts):
     """Gaps in the polls of a process, made by downsampling: the polls between the operations
     `first` and `last` were left out, because each began where the one before it ended. `count`: the
