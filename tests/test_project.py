@@ -404,10 +404,10 @@ BUDGETS = {
     "documents": 4_461,
     "node": 12_089,
     "nemesis": 9_742,
-    "checker": 18_349,
+    "checker": 18_327,
     "reports": 6_040,
     "harness": 35_155,
-    "tests": 48_560,
+    "tests": 48_555,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple
@@ -71,6 +72,36 @@ def whole_operations(lines: Iterable[Op]) -> list[Whole]:
             Whole(number, asked.f, outcome, asked.t_us, end, asked.member, epoch, asked, said)
         )
     return made
+
+
+OF_VALUES = ("phantom", "misrouted", "unreadable-record", "aborted-read", "future-read")
+
+
+def of_values(lines: Iterable[Op]) -> Counter[str]:
+    """Count what is wrong with the values of reads and deliveries, with and without offsets."""
+    ops = whole_operations(lines)
+    sent = {
+        (send.partition, value): op
+        for op in ops
+        for send in op.asked.sends
+        for value in range(send.value, send.value + send.count)
+    }
+    somewhere, found = {value for _, value in sent}, set[tuple[str, str, int]]()
+    for op in (op for op in ops if op.said is not op.asked):
+        given = op.said.deliveries if op.f == "poll" and op.outcome != "fail" else ()
+        for part in (*op.said.reads, *given):
+            records = ((run, n) for run in part.records for n in range(run.count))
+            for run, n in records:
+                at, value = part.partition, run.value + n if run.value >= 0 else run.value
+                writer = sent.get((at, value))
+                if value < 0:
+                    found.add(("unreadable-record", at, run.offset + n if run.offset >= 0 else -1))
+                elif writer is None:
+                    found.add(("misrouted" if value in somewhere else "phantom", at, value))
+                else:
+                    found |= {("aborted-read", at, value)} if writer.outcome == "fail" else set()
+                    found |= {("future-read", at, value)} if op.said.t_us < writer.inv else set()
+    return Counter(name for name, _, _ in found)
 
 
 def records_of(op: Whole) -> Iterator[Record]:

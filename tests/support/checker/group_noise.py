@@ -70,6 +70,8 @@ class Noise:
         self.records = {name: rng.choice([1, 2, 4, 6, 12]) for name in self.partitions}
         self._cut = rng.choice([0, 0, 0, 50])
         """What is added to some of the values: the log was cut, and has others at these offsets."""
+        self._strays = rng.choice([0, 0, 0.1])
+        """How often a value is given that was sent elsewhere or by nobody, or cannot be read."""
         self._at: dict[tuple[str, str], int] = {}  # by member and partition: where it polls next
         self._lines: list[tuple[int, float, Op]] = []
         self._ops = 0
@@ -145,6 +147,8 @@ class Noise:
         times = rng.choice([0, 1, 1, 2, 3]) if polled else 0
         offset = begin if self.has_offsets else -1
         value = self._value(partition, begin + rng.choice([0, self._cut]))
+        if rng.random() < self._strays:
+            value = rng.choice([self._value(rng.choice(PARTITIONS), begin), 900 + begin, -7])
         return DeliveredRun(value, count, offset, number, times)
 
     def _records(self, member: str, *, polled: bool = True) -> tuple[Delivered, ...]:

@@ -3,6 +3,7 @@ the checks say what the slow definitions say."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from checker.ingest.external_history import run_folder_of
 from harness.formats.history import GroupState, Op, encode_numbered
 from harness.formats.run_info import GroupPromise
 from tests.support.checker import group_definitions
+from tests.support.checker.group_definitions import OF_VALUES
 from tests.support.checker.group_histories import (
     ACKS,
     LIMIT,
@@ -49,8 +51,8 @@ RARE: Final = {"group-stuck"}
 
 
 def judged_alike(lines: list[Op], promise: GroupPromise, folder: Path) -> tuple[set[str], set[str]]:
-    """Return the anomalies of groups that the checks and the slow definitions find alike, and what
-    is unknown."""
+    """Return the anomalies of groups, and of values that they got, that the checks and the slow
+    definitions find alike, and what is unknown."""
     file = folder / "history.jsonl"
     file.write_bytes(encode_numbered(lines, 0))
     stated: dict[str, Any] = {"groups": msgspec.to_builtins(promise)}
@@ -58,12 +60,15 @@ def judged_alike(lines: list[Op], promise: GroupPromise, folder: Path) -> tuple[
     slow, unknown = group_definitions.judge(lines, promise)
     fast = {a.name for a in result.anomalies if a.property in OF_GROUPS or a.name == "group-stuck"}
     assert fast == slow
+    values = Counter(a.name for a in result.anomalies for _ in range(a.count))
+    due = group_definitions.of_values(lines)
+    assert [values[name] for name in OF_VALUES] == [due[name] for name in OF_VALUES]
     of = {"drain": DELIVERY, "polls": DELIVERY, "positions": OWNERSHIP}
     unsure = {of[each.partition(":")[0]] for each in unknown}
     said = {p.property: p.verdict for p in result.properties if p.property in OF_GROUPS}
     broken = {name for name, verdict in said.items() if verdict is Verdict.INVALID}
     assert unsure - broken == {n for n, verdict in said.items() if verdict is Verdict.UNKNOWN}
-    return fast, unknown
+    return fast | {*due}, unknown
 
 
 def found(lines: list[Op], promise: GroupPromise, folder: Path) -> set[str]:
@@ -101,7 +106,8 @@ def all_judged_alike(histories: int, folder: Path) -> None:
     for seed in range(histories):
         noise = Noise(seed)
         every |= judged_alike(noise.lines, noise.promise, folder)[0]
-    assert every >= {n for plants in PLANTS.values() for n in plants.values()} - OF_STATES - RARE
+    planted = {name for plants in PLANTS.values() for name in plants.values()}
+    assert every >= (planted | {*OF_VALUES}) - OF_STATES - RARE
 
 
 def none_accused(system: str, histories: int, folder: Path) -> None:
