@@ -2,7 +2,8 @@
 0-2 and so on; offset = number - 1. With `wait=K` a send or an ack is confirmed when K replicas have
 it, and reads return only records that K replicas have."""
 
-from asyncio import gather
+import time
+from asyncio import gather, sleep
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from harness.systems.adapter import (
 from harness.systems.external.members import GROUP
 from harness.systems.external.redis_aof import commands
 
-ACK_WAIT_MS = 2000
+ACK_WAIT_MS, PAUSE_S = 2000, 0.05
 PAYLOAD = b"payload"
 APPEND = """local id = '0-' .. redis.call('XLEN', KEYS[1]) + 1
 return redis.call('XADD', KEYS[1], id, ARGV[1], ARGV[2])"""
@@ -150,9 +151,12 @@ class Redis(adapter.Adapter):
             claimed = await primary.xautoclaim(part, GROUP, member, ACK_WAIT_MS, cursor, limit)
             cursors[part] = claimed[0]
             found += [_delivery(part, *entry) for entry in claimed[1] if entry[0] is not None]
-        wait_ms = 1 if found else max(1, int(timeout_s * 1000))
-        fresh = dict.fromkeys(cursors, ">")
-        told = await primary.xreadgroup(GROUP, member, fresh, count=limit, block=wait_ms)
+        fresh, until = dict.fromkeys(cursors, ">"), time.monotonic() + timeout_s
+        # Not blocked: WAIT would not wait for what a blocked client is given later.
+        while not (told := await primary.xreadgroup(GROUP, member, fresh, count=limit)):
+            if found or time.monotonic() > until:
+                break
+            await sleep(PAUSE_S)
         for part, entries in told or ():
             found += [_delivery(part.decode(), *entry) for entry in entries]
         if found:  # Replicas that have these deliveries have the records too.

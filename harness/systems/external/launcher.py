@@ -119,8 +119,7 @@ def _keep(commands: list[list[str]], *, again: bool) -> NoReturn:
 
 def _start(command: list[str]) -> int:
     parent = os.getpid()
-    pid = os.fork()
-    return pid or _become(parent, command)
+    return os.fork() or _become(parent, command)
 
 
 def _end_like(code: int) -> NoReturn:

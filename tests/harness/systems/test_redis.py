@@ -23,7 +23,7 @@ class Server:
     async def xautoclaim(self, *_: Any) -> Any:
         return b"0-0", []
 
-    async def xreadgroup(self, *_: Any, **__: Any) -> Any:
+    async def xreadgroup(self, *_: Any, count: int) -> Any:  # WAIT forgets a blocked client.
         return [[b"log-0", self.log]]
 
     async def wait(self, *_: Any) -> int:

@@ -526,7 +526,7 @@ MOST_LINES = {
     "Kafka": 165,
     "Nats": 240,
     "Etcd": 140,
-    "Redis": 221,
+    "Redis": 225,
     "Postgres": 106,
     "Galera": 187,
 }
