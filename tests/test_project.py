@@ -402,7 +402,7 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_have_plain_words() -> None:
 # by what a feature needs (a check, a fault, a system): raise it in the change that adds that.
 BUDGETS = {
     "documents": 4_461,
-    "node": 12_089,
+    "node": 12_062,
     "nemesis": 9_742,
     "checker": 18_327,
     "reports": 6_040,

@@ -150,8 +150,10 @@ class Broker:
         self._follow_metadata()
         if self._touched:
             self._arm_touched()
-        if self.coordinator is not None or GROUPS_PARTITION in self.replicas:
-            self._coordinate()
+        groups = self.replicas.get(GROUPS_PARTITION)
+        if self.coordinator is not None or groups is not None:
+            self.coordinator = self.coordinator or Coordinator()
+            self.coordinator.settle(ctx, groups)
         asked = self._shutdown_membership
         if self._stopping and (asked is None or asked.may_stop):
             self._shut_down()
@@ -312,12 +314,6 @@ class Broker:
                 ctx.send(source, refusal)
             return
         self._controller_us = min(self._controller_us, active.on_request(ctx, source, message))
-
-    def _coordinate(self) -> None:
-        """Let the coordinator of groups follow its partition, and answer what has committed."""
-        if self.coordinator is None:
-            self.coordinator = Coordinator()
-        self.coordinator.settle(self.ctx, self.replicas.get(GROUPS_PARTITION))
 
     # -- metadata -------------------------------------------------------------------------------
 
@@ -509,11 +505,8 @@ class Broker:
 def _disk_emptied(ctx: Context) -> bool:
     """Return whether a process other than the node's first began with an empty disk. The first
     process of a disk leaves its number there."""
-    incarnation = ctx.config.incarnation
-    try:
-        saved = ctx.storage.get(_FIRST_KEY)
-    except DamagedStore as error:
-        ctx.trace(DAMAGED, offset=-1, key=error.key, what=error.what)
+    incarnation, saved = ctx.config.incarnation, ctx.stored(_FIRST_KEY)
+    if saved == b"":
         return True
     if saved is None:
         ctx.storage.put(_FIRST_KEY, incarnation.to_bytes(8, "big"), durable=True)

@@ -10,8 +10,9 @@ from node.core.api import Effects, Mark, NodeConfig, Outgoing
 from node.core.bugs import Bugs
 from node.core.image import Image
 from node.core.storage import Storage
+from node.formats.errors import DamagedStore
 from node.formats.messages import AnyMessage
-from node.formats.trace import FIELDS, TraceEvent
+from node.formats.trace import DAMAGED, FIELDS, TraceEvent
 
 if TYPE_CHECKING:
     from node.core.replica import Replica
@@ -53,6 +54,15 @@ class Context:
         self.serving = False
         self.lag_us = config.timings.lag_ms * 1000
         self.retry_us = config.timings.retry_ms * 1000
+
+    def stored(self, key: str, partition: str | None = None) -> bytes | None:
+        """Return a small value of the disk, None if it was never written. That it is damaged is
+        traced; then it is b""."""
+        try:
+            return self.storage.get(key)
+        except DamagedStore as error:
+            self.trace(DAMAGED, partition, offset=-1, key=error.key, what=error.what)
+            return b""
 
     def send(
         self,

@@ -30,7 +30,7 @@ from node.formats.messages import (
     FetchRequest,
     FetchResponse,
 )
-from node.formats.trace import APPEND, METADATA_PARTITION, REFUSED, TRUNCATED
+from node.formats.trace import METADATA_PARTITION, REFUSED, TRUNCATED
 from node.formats.wire import split_fetch_body
 
 _ON_FETCH: Final = Truncation.ON_FETCH
@@ -219,15 +219,7 @@ def append(ctx: Context, r: Replica, fetched: Sequence[BatchView]) -> None:
         for one in fetched:
             if one.produced is not None:
                 r.producers.note(one.produced, one.base_offset, one.end)
-    ctx.trace(
-        APPEND,
-        r.partition,
-        base_offset=fetched[0].base_offset,
-        leo=r.log.leo,
-        leader_epoch=fetched[-1].epoch,
-        hash=r.log.chain.hex(),
-        role="follower",
-    )
+    r.trace_append(ctx, fetched[0].base_offset, fetched[-1].epoch, "follower")
 
 
 def _repair(ctx: Context, r: Replica) -> None:

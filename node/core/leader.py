@@ -22,7 +22,7 @@ from node.core.replica import LONG_AGO, NEVER, Peer, PendingAck, Replica
 from node.core.serve import answer_or_hold, refuse_traced, send_fetch, serve_waiting
 from node.formats.errors import WireError
 from node.formats.messages import CONSUMER, Error, FetchRequest, ProduceRequest
-from node.formats.trace import APPEND, DIVERGING, DUPLICATE
+from node.formats.trace import DIVERGING, DUPLICATE
 
 MAX_PENDING_ACKS: Final = 10_000
 # Read at each fetch: members of an enum are found slowly.
@@ -148,15 +148,7 @@ def append(ctx: Context, r: Replica, batch: BatchView) -> tuple[int, int]:
     one = r.log.append_as_leader(batch, epoch)
     if one.produced is not None:
         r.producers.note(one.produced, one.base_offset, one.end)
-    ctx.trace(
-        APPEND,
-        r.partition,
-        base_offset=one.base_offset,
-        leo=one.end,
-        leader_epoch=r.leader_epoch,
-        hash=r.log.chain.hex(),
-        role="leader",
-    )
+    r.trace_append(ctx, one.base_offset, r.leader_epoch, "leader")
     if ctx.more:
         ctx.appended[r.partition] = r
     else:

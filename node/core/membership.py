@@ -11,7 +11,6 @@ from typing import Final
 
 from node.core.context import Context
 from node.core.replica import NEVER
-from node.formats.errors import DamagedStore
 from node.formats.messages import (
     Error,
     Heartbeat,
@@ -19,7 +18,7 @@ from node.formats.messages import (
     RegisterBroker,
     RegisterBrokerResponse,
 )
-from node.formats.trace import DAMAGED, REGISTERED
+from node.formats.trace import REGISTERED
 
 _INTACT_KEY = "intact_since"
 LONGEST_HANDOVER_US: Final = 1_500_000
@@ -38,7 +37,7 @@ class Membership:
         self.may_stop = False
         self.damaged: tuple[str, ...] = ()
         self._stop_by_us = NEVER
-        saved = _intact_since(ctx)
+        saved = ctx.stored(_INTACT_KEY)
         # Under flush=sync no acknowledged write was only deferred. Otherwise a process that lost
         # writes must not claim to be intact since an earlier one, nor may the process after it.
         clean = ctx.storage.clean or ctx.config.flush_interval_ms == 0
@@ -136,14 +135,3 @@ class Membership:
     def _redirect(self, error: Error, leader: str) -> None:
         if error is Error.NOT_CONTROLLER:
             self._controller = leader
-
-
-def _intact_since(ctx: Context) -> bytes | None:
-    """Return the stored number of the process since which the disk lost nothing; None if not
-    known."""
-    try:
-        saved = ctx.storage.get(_INTACT_KEY)
-    except DamagedStore as error:
-        ctx.trace(DAMAGED, offset=-1, key=error.key, what=error.what)
-        return None
-    return saved if saved is not None and len(saved) == 8 else None

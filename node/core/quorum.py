@@ -270,7 +270,7 @@ class Quorum:
             case VoteResponse():
                 self.on_vote_response(ctx, source, message)
             case BeginQuorumEpoch():
-                self.on_begin_epoch(ctx, source, message)
+                self._accept_leader(ctx, source, message.term, "begin-epoch")
 
     def on_vote_request(self, ctx: Context, source: str, request: VoteRequest) -> None:
         """Grant a vote if the candidate's log is at least as complete as this one and no other
@@ -322,10 +322,6 @@ class Quorum:
             self._granted.append(source)
             if self._won():
                 self._advance_campaign(ctx)
-
-    def on_begin_epoch(self, ctx: Context, source: str, request: BeginQuorumEpoch) -> None:
-        """Follow the leader of a term that is not older than this node's."""
-        self._accept_leader(ctx, source, request.term, "begin-epoch")
 
     def _accept_leader(self, ctx: Context, source: str, term: int, kind: str) -> bool:
         """Follow a voter that says that it leads `term`; return whether it may."""

@@ -18,7 +18,7 @@ from node.core.producers import Producers
 from node.core.protocol import Protocol
 from node.formats.errors import DamagedStore
 from node.formats.messages import AlterPartition, FetchRequest
-from node.formats.trace import DAMAGED, HW, METADATA_PARTITION, ROLE
+from node.formats.trace import APPEND, DAMAGED, HW, METADATA_PARTITION, ROLE
 
 NEVER: Final = 1 << 62
 """A deadline that never comes, in microseconds."""
@@ -171,6 +171,18 @@ class Replica:
             hash=chain,
         )
 
+    def trace_append(self, ctx: Context, base_offset: int, epoch: int, role: str) -> None:
+        """Trace that the log got the records from `base_offset` on, the last one of this epoch."""
+        ctx.trace(
+            APPEND,
+            self.partition,
+            base_offset=base_offset,
+            leo=self.log.leo,
+            leader_epoch=epoch,
+            hash=self.log.chain.hex(),
+            role=role,
+        )
+
     def trace_role(self, ctx: Context) -> None:
         """Trace this replica's role, leader and epochs."""
         ctx.trace(
@@ -218,23 +230,13 @@ def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> 
     )
     if log.damage is not None:
         trace_damage(ctx, partition, log.damage)
-    saved = _saved_hw(ctx, partition)
+    # Only a hint: if it is missing or damaged, 0 will do.
+    saved = int.from_bytes((ctx.stored(f"hw/{partition}", partition) or b"")[:8], "big")
     hw = max(log.start, min(saved, log.leo))
     r = Replica(partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=saved)
     if not bugs.forget_producers:
         r.producers.rebuild(log.produced())
     return r
-
-
-def _saved_hw(ctx: Context, partition: str) -> int:
-    """Return the checkpointed high watermark; 0 if it is missing or damaged, since it is only a
-    hint."""
-    try:
-        saved = ctx.storage.get(f"hw/{partition}") or b""
-    except DamagedStore as error:
-        ctx.trace(DAMAGED, partition, offset=-1, key=error.key, what=error.what)
-        return 0
-    return int.from_bytes(saved[:8], "big")
 
 
 def trace_damage(ctx: Context, partition: str, damage: Damage) -> None:
