@@ -170,7 +170,7 @@ def act(stage: Any, command: str) -> list[str]:
 
 def _noted(stage: Any) -> list[str]:
     """Take the lines that a stage has noted."""
-    noted = getattr(stage, "_lines", [])
+    noted = vars(stage).get("_lines", [])
     return [noted.pop(0) for _ in range(len(noted))]
 
 
