@@ -8,6 +8,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -170,27 +171,22 @@ class NightlyEnvironment:
         self._progress.tell(words)
 
 
+@dataclass(eq=False)
 class Night:
     """One nightly run, in one session. `past` are the earlier runs of the store, `systems` the
     third-party systems to storm. Its journal is all that a later session knows of it."""
 
-    def __init__(
-        self,
-        request: NightlyRequest,
-        systems: Sequence[StormSubject],
-        environment: NightlyEnvironment,
-        journal: JobJournal[AnyRow],
-        past: Sequence[NightlyRun],
-    ) -> None:
-        self.request = request
-        self.systems = systems
-        self.environment = environment
-        self.journal = journal
-        self.past = past
-        self.store = request.store
-        self.seed = request.number * plan.SEEDS_PER_RUN
-        self._before_s = journal.worked_s()
-        self._began_s = environment.now_s()
+    request: NightlyRequest
+    systems: Sequence[StormSubject]
+    environment: NightlyEnvironment
+    journal: JobJournal[AnyRow]
+    past: Sequence[NightlyRun]
+
+    def __post_init__(self) -> None:
+        self.store = self.request.store
+        self.seed = self.request.number * plan.SEEDS_PER_RUN
+        self._before_s = self.journal.worked_s()
+        self._began_s = self.environment.now_s()
 
     def worked_s(self) -> float:
         """Return for how many seconds the nightly run has worked, over all its sessions."""

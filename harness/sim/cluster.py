@@ -159,21 +159,9 @@ class NeverStarted(FloodmarkError):
 class SimWorld(World):
     """The simulated nodes, links, disks and clocks, as faults act on them."""
 
-    def __init__(
-        self,
-        queue: EventQueue,
-        network: Network,
-        nodes: dict[str, SimNode],
-        clients: SimClients,
-        admin: SimAdmin,
-        upgraded: dict[str, str],
-    ) -> None:
-        self._queue = queue
-        self._network = network
-        self._nodes = nodes
-        self._clients = clients
-        self._admin = admin
-        self._upgraded = upgraded
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._nodes, self._queue, self._network = cluster.nodes, cluster.queue, cluster.network
         self._last_number = 0
 
     def kill(self, node: str) -> None:
@@ -251,13 +239,13 @@ class SimWorld(World):
         self._nodes[node].set_clock_rate(percent)
 
     def operate(self, operation: int) -> None:
-        self._clients.ask("operate", operation)
+        self._cluster.clients().ask("operate", operation)
 
     def command(self, command: Command) -> None:
-        self._admin.carry_out(command)
+        self._cluster.admin.carry_out(command)
 
     def set_protocol(self, node: str, protocol: str) -> None:
-        self._upgraded[node] = protocol
+        self._cluster.upgraded[node] = protocol
 
     def now_us(self) -> int:
         return self._queue.now_us
@@ -291,13 +279,14 @@ class SimCluster(ClusterUnderTest):
         self.output: dict[str, list[str]] = {}
         self.queue = EventQueue()
         self.network = Network(self.queue, random.Random(f"{seed}/links"))
-        upgraded: dict[str, str] = {}
+        self.upgraded: dict[str, str] = {}
+        """The protocol of each node that was upgraded."""
         self.nodes = {
             name: SimNode(
                 name,
                 self.queue,
                 self.network,
-                lambda n, i: node_config(cluster, n, i, upgraded),
+                lambda n, i: node_config(cluster, n, i, self.upgraded),
                 seed,
                 self._seen,
                 self._ended,
@@ -308,9 +297,7 @@ class SimCluster(ClusterUnderTest):
         self.factory = ClientFactory(cluster=cluster, workload=schedule.workload)
         self._clients = SimClients(self.factory, self.queue, self.network, on_history)
         self.admin = SimAdmin(self.queue, self.network, self.voters)
-        self._world = SimWorld(
-            self.queue, self.network, self.nodes, self._clients, self.admin, upgraded
-        )
+        self._world = SimWorld(self)
         self._awaited = _awaited(schedule)
         self._started = False
         self._told = 0

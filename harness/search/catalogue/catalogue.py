@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,17 +131,17 @@ def find(
     return SearchedBugs(results=results, open=open_)
 
 
+@dataclass(eq=False)
 class _OpenSearch:
     """A search that is under way, how many of its jobs run, and how long the others took: in the
     simulated world, of one core."""
 
-    def __init__(self, entry: Entry, seed: int) -> None:
-        self.entry = entry
-        self.seed = seed
-        self.running = 0
-        self.spent_s = 0.0
-        self.journal: JobJournal[SearchRow]
-        self.search: Search
+    entry: Entry
+    seed: int
+    running: int = 0
+    spent_s: float = 0.0
+    journal: JobJournal[SearchRow] = field(init=False)
+    search: Search = field(init=False)
 
     @property
     def name(self) -> str:

@@ -32,8 +32,8 @@ def test_what_was_not_back_is_named(
         leader_epoch=lambda _: epoch,
         replicas=lambda _: ("n1", "n2", "n3"),
     )
-    storm._cluster = SimpleNamespace(view=view, tells_in_sync=True)
-    storm._clients = SimpleNamespace(status=SimpleNamespace(progress=dict.fromkeys(acked, 1)))
+    storm.cluster = SimpleNamespace(view=view, tells_in_sync=True)
+    storm.clients = SimpleNamespace(status=SimpleNamespace(progress=dict.fromkeys(acked, 1)))
     assert storm._not_recovered({"log-0": 0}, {"log-0"}) == waited_for
 
 
