@@ -17,7 +17,7 @@ from harness.clients.consumer import Consumer, ScriptedConsumer
 from harness.clients.member import THREADS, GroupMember
 from harness.clients.producer import Producer, ScriptedProducer
 from harness.clients.session import MetadataCache, Thread
-from harness.clients.types import MemberSettings, PollSettings
+from harness.clients.types import PollSettings
 from harness.clients.workload import polled_partitions, send_plan
 from nemesis.formats.schedule import Cluster, Send, Workload
 
@@ -102,19 +102,14 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
     def _member(
         self, client: str, number: int, next_op: Callable[[], int], *, drains: bool = False
     ) -> GroupMember:
-        timings = self.cluster.timings
-        settings = MemberSettings(
-            session_us=timings.session_ms * 1000,
-            timeout_us=self.workload.timeout_ms * 1000 * (2 if drains else 1),
-            wait_ms=timings.fetch_wait_ms,
-        )
         return GroupMember(
             client,
             self._metadata(number),
             self._threads(number, THREADS),
             next_op,
             partitions=self.cluster.partition_names(),
-            settings=settings,
+            timings=self.cluster.timings,
+            timeout_us=self.workload.timeout_ms * 1000 * (2 if drains else 1),
             rng=random.Random(f"{self.workload.seed}/{client}/group"),
             drains=drains,
             retry_us=self._retry_us,

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from harness.clients.consumer import decode_records
 from harness.clients.session import DEFAULT_RETRY_US, Call, MetadataCache, Request, Session, Thread
-from harness.clients.types import NEVER_US, MemberSettings
+from harness.clients.types import NEVER_US
 from harness.formats.history import Delivered, DeliveredRun, GroupPosition, Op, OpKind, OpType
 from node.core.api import Deliver
 from node.formats.errors import WireError
@@ -26,12 +26,15 @@ from node.formats.messages import (
     OffsetCommit,
     OffsetFetch,
 )
+from node.formats.timings import Timings
 from node.formats.trace import GROUPS_PARTITION
 from node.formats.wire import split_fetch_body
 
 GROUP: Final = "group"
 THREADS: Final = 4
 """Of a member: one for its membership, one that reads, and those that commit."""
+PAUSE_US: Final = 10_000
+"""The pause between two reads."""
 QUIET_MS: Final = 1_000
 """A drain ends when nothing has come for so long."""
 _FENCED: Final = frozenset({Error.UNKNOWN_MEMBER, Error.FENCED_MEMBER_EPOCH})
@@ -76,7 +79,8 @@ class GroupMember(Session):
         next_op: Callable[[], int],
         *,
         partitions: Sequence[str],
-        settings: MemberSettings,
+        timings: Timings,
+        timeout_us: int,
         rng: random.Random,
         drains: bool = False,
         retry_us: int = DEFAULT_RETRY_US,
@@ -84,7 +88,8 @@ class GroupMember(Session):
         super().__init__(client, metadata, threads, next_op, retry_us)
         self._membership, self._reader, self._committers = threads[0], threads[1], threads[2:]
         self._partitions = tuple(partitions)
-        self._settings, self._rng, self._drains = settings, rng, drains
+        self._session_us, self._wait_ms = timings.session_ms * 1000, timings.fetch_wait_ms
+        self._timeout_us, self._rng, self._drains = timeout_us, rng, drains
         self.done = False
         self._lives = 0
         self._quiet_since_us = NEVER_US
@@ -104,8 +109,8 @@ class GroupMember(Session):
         self._wanted: tuple[str, ...] = ()
         self._asked: tuple[str, ...] = ()
         self._commits: list[_Commit] = []
-        self._membership.next_us = self._now_us + self._settings.pause_us + pause_us
-        life_us = round(self._settings.session_us * self._rng.uniform(1, 4))
+        self._membership.next_us = self._now_us + PAUSE_US + pause_us
+        life_us = round(self._session_us * self._rng.uniform(1, 4))
         self._ends_us = NEVER_US if self._drains else self._membership.next_us + life_us
         self._reader.next_us = self._membership.next_us
 
@@ -120,11 +125,11 @@ class GroupMember(Session):
         """Join the group, say that this member lives, or end its life."""
         if self._epoch and self._now_us >= self._ends_us:
             return self._end_life(thread)
-        thread.next_us = self._now_us + self._settings.session_us // 5
+        thread.next_us = self._now_us + self._session_us // 5
         if not self._epoch:
             self._joined = self._begin(thread, "join", partitions=self._partitions)
         # A heartbeat renews the join, and is no operation of its own.
-        return Call(self._joined, GROUPS_PARTITION, self._now_us + self._settings.session_us)
+        return Call(self._joined, GROUPS_PARTITION, self._now_us + self._session_us)
 
     def _end_life(self, thread: Thread) -> Call | None:
         leaves = self._rng.random() < 0.5
@@ -134,15 +139,15 @@ class GroupMember(Session):
         op = self._begin(thread, "leave" if leaves else "crash")
         if leaves:
             self._owned, self._wanted, self._commits = {}, (), []
-            return Call(op, GROUPS_PARTITION, self._now_us + self._settings.timeout_us)
+            return Call(op, GROUPS_PARTITION, self._now_us + self._timeout_us)
         self._log.complete(self._now_us, thread, op, "ok")
-        self._begin_life(round(self._settings.session_us * self._rng.uniform(0, 2)))
+        self._begin_life(round(self._session_us * self._rng.uniform(0, 2)))
         return None
 
     def _read(self, thread: Thread) -> Call | None:
         """Fetch the positions of what was given to this member, or poll what it owns."""
-        thread.next_us = self._now_us + self._settings.pause_us
-        until_us = self._now_us + self._settings.timeout_us
+        thread.next_us = self._now_us + PAUSE_US
+        until_us = self._now_us + self._timeout_us
         is_over = self._drains and self._is_quiet() and not self._commits
         refetch = not self._drains and self._rng.random() < _REFETCHES
         self._asked = self._wanted or (tuple(self._owned) if is_over or refetch else ())
@@ -170,7 +175,7 @@ class GroupMember(Session):
         self._commits.remove(due)
         position = GroupPosition(partition=due.partition, offset=due.offset)
         op = self._begin(thread, "commit", epoch=due.epoch, positions=(position,))
-        return Call(op, GROUPS_PARTITION, self._now_us + self._settings.timeout_us)
+        return Call(op, GROUPS_PARTITION, self._now_us + self._timeout_us)
 
     # -- requests
 
@@ -183,13 +188,13 @@ class GroupMember(Session):
                 corr=call.corr,
                 partition=call.partition,
                 offset=self._owned[call.partition],
-                max_wait_ms=min(self._settings.wait_ms, left_ms),
+                max_wait_ms=min(self._wait_ms, left_ms),
             )
         if op.f == "commit":
             offsets = {each.partition: each.offset for each in op.positions}
             return OffsetCommit(**who, epoch=op.epoch, offsets=offsets)
         # A read or a heartbeat may be sent again; a late copy of a commit would set it back.
-        call.overdue_us = self._now_us + self._settings.session_us // 3
+        call.overdue_us = self._now_us + self._session_us // 3
         if op.f == "position":
             return OffsetFetch(**who, epoch=op.epoch, partitions=self._asked)
         if op.f == "leave":
@@ -274,7 +279,7 @@ class GroupMember(Session):
         for partition in partitions:
             end = self._owned.pop(partition)
             if end and self._rng.random() < _STALE:
-                after_us = self._rng.randint(0, self._settings.session_us)
+                after_us = self._rng.randint(0, self._session_us)
                 self._commit_later(after_us, partition, end)
         if partitions:
             self._assign(self._membership)
@@ -308,7 +313,7 @@ class GroupMember(Session):
             self._plan_commit(partition, end)
 
     def _plan_commit(self, partition: str, end: int) -> None:
-        session_us = self._settings.session_us
+        session_us = self._session_us
         way = "now" if self._drains else way_to_settle(self._rng, SHARES)
         after_us = delay(self._rng, way, session_us // 2, 2 * session_us)
         if way not in ("again", "never"):

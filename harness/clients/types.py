@@ -29,16 +29,6 @@ class PollSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 1 << 20
 
 
-class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The times of a member: its session at the coordinator, the time of an operation, the longest
-    wait of a fetch at the broker, the pause between two."""
-
-    session_us: int
-    timeout_us: int
-    wait_ms: int
-    pause_us: int = 10_000
-
-
 class Status(msgspec.Struct, kw_only=True):
     """The progress of all clients at one moment. Counts are operations, unless they say records.
 
