@@ -406,7 +406,7 @@ BUDGETS = {
     "nemesis": 9_742,
     "checker": 18_327,
     "reports": 6_040,
-    "harness": 35_152,
+    "harness": 35_107,
     "tests": 48_555,
 }
 
