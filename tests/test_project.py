@@ -404,9 +404,9 @@ BUDGETS = {
     "documents": 4_461,
     "node": 12_062,
     "nemesis": 9_742,
-    "checker": 18_327,
+    "checker": 18_324,
     "reports": 6_040,
-    "harness": 35_107,
+    "harness": 35_104,
     "tests": 48_555,
 }
 

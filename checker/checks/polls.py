@@ -17,10 +17,10 @@ from checker.checks.findings import read_witness
 from checker.checks.registry import Check
 from checker.evidence.columns import Mask
 from checker.evidence.contents import Evidence, evidence, first_of
-from checker.evidence.facts import Outcome, Polls, Resets
+from checker.evidence.facts import Polls
 from checker.evidence.group import Group
 from checker.evidence.needs import Need
-from checker.evidence.positions import begins_at, proves_nothing, resets_before, undeleted_from
+from checker.evidence.positions import begins_at, proves_nothing, stood, undeleted_from
 from checker.evidence.sorting import I64
 from checker.formats.anomalies import OFFSETS
 from checker.formats.verdict import Witness
@@ -83,28 +83,22 @@ def inside_polls(group: Group) -> Iterator[Cases | Examined | Unknown]:
 
 @POLLS.finds("nonmonotonic-poll", "poll-skip")
 def between_polls(group: Group) -> Iterator[Cases | Examined | Unknown]:
-    """Compare a poll with where it states to begin, or else with the last ok poll of the same
-    process since its position was dropped. Find `nonmonotonic-poll`: its first record is below
-    that. Find `poll-skip`: another known record stands between."""
+    """Compare a poll with where it states to begin, or else with where its process stood after its
+    last ok polls. Find `nonmonotonic-poll`: its first record is below that. Find `poll-skip`:
+    another known record stands between."""
     known = evidence(group)
     reads, some, begin = _starts(known)
     if not len(reads):
         return
-    starts = first_of(reads.op)
-    ends = np.append(starts[1:], len(reads)) - 1
-    polls = reads.take(starts)
-    process, ok = polls.process, polls.outcome == Outcome.OK
-    resets, subscribed = resets_before(group.of(Resets), process, polls.order)
-    latest_ok = np.maximum.accumulate(np.where(ok, np.arange(len(polls)), -1))
-    baseline = np.append(-1, latest_ok[:-1])
+    after = first_of(reads.op)
+    last, at, moved = group.memo(stood)
     # If polls before it were left out, it continued the last of them.
-    usable = (baseline >= 0) & ~known.follows[some][starts] & ~polls.rebalanced
-    usable &= (process[baseline] == process) & (resets[baseline] == resets)
-    rows = np.flatnonzero(usable | (begin[starts] >= 0))
-    before, after = np.where(usable, ends[baseline], starts)[rows], starts[rows]
-    stated = begin[after] >= 0
-    stands = np.where(stated, begin[after], reads.end[before])
-    moves = _Moves(known, reads, (before, after), stands, subscribed[rows] & ~stated)
+    went_on = np.where(known.follows, -1, at)[some][after]
+    stands = np.where(begin[after] >= 0, begin[after], went_on)
+    rows = stands >= 0
+    between = (np.cumsum(some) - 1)[last[some][after]][rows], after[rows]
+    may_move = moved[some][after] & (begin[after] < 0)
+    moves = _Moves(known, reads, between, stands[rows], may_move[rows])
     yield from _reported(group, moves, "", "between polls")
 
 

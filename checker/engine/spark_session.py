@@ -111,11 +111,6 @@ def start_session(
     return session
 
 
-def warm_up(session: SparkSession) -> None:
-    """Run one tiny job, which starts a Python worker and imports what checks use."""
-    session.sparkContext.parallelize([0], 1).map(_with_checks).count()
-
-
 class SessionInBackground:
     """A Spark session that starts in a daemon thread, with a small first job, which takes as long
     as the start itself. The arguments are those of `start_session`. A program that ends early does
@@ -128,7 +123,8 @@ class SessionInBackground:
         def start() -> None:
             try:
                 session = start_session(app_name, **settings)
-                warm_up(session)
+                # It starts a Python worker and imports what checks use.
+                session.sparkContext.parallelize([0], 1).map(_with_checks).count()
                 self._session = session
             except Exception as error:  # `get` raises it again.
                 self._error = error

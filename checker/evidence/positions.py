@@ -1,9 +1,10 @@
 """Positions of readers: the offset at which each answer had to begin, if the history shows it.
 
 A read that states its `start` begins there. Any other read begins where the last records of its
-process ended, unless an assignment or a crash dropped that position, or the process subscribed and
-a rebalance may have moved it since: then the position is not known. A final reader begins at 0. No
-position is known of a read while which the partition was rebalanced.
+process ended, or at a higher start that an answer without records has stated since, unless an
+assignment or a crash dropped that position, or the process subscribed and a rebalance may have
+moved it since: then the position is not known. A final reader begins at 0. No position is known of
+a read while which the partition was rebalanced.
 
 Retention deletes the oldest records. What an answer has of them, or says of the start of the log,
 shows from which offset on nothing had been deleted when an earlier read was answered.
@@ -84,11 +85,8 @@ def _positions(group: Group) -> Positions:
     ok = known.polls.outcome == Outcome.OK
     reads = known.polls.take(ok)
     some, begin = reads.count > 0, begins_at(reads)
-    stated = begin >= 0
-    # Where a process stands after each read; a read without records stays at its start.
-    reached = np.where(some, reads.end, begin)
-    went_on = _went_on(known, reads, known.follows[ok], reached)
-    low = np.where(stated, begin, went_on)
+    went_on = _went_on(known)[ok]
+    low = np.where(begin >= 0, begin, went_on)
     begins = (went_on < 0) | (low != went_on)
     origin = low[np.maximum.accumulate(np.where(begins, np.arange(len(reads)), 0))]
     end = np.where(some, reads.end, low)
@@ -166,24 +164,39 @@ def _lowest_since(t_us: I64, seen: I64, which: Mask, since_us: I64) -> I64:
     return found
 
 
-def _went_on(known: Evidence, reads: Polls, follows: Mask, reached: I64) -> I64:
-    """Return where each read stood if it went on from the one before of its process."""
-    if not len(reads):
-        return reached
-    resets, subscribed = resets_before(known.group.of(Resets), reads.process, reads.order)
-    last = np.maximum.accumulate(np.where(reached >= 0, np.arange(len(reads)), -1))
-    before = np.append(-1, last[:-1])
-    same = (before >= 0) & (reads.process[before] == reads.process)
-    same &= (resets[before] == resets) & ~reads.rebalanced
-    # A rebalance may move a subscriber from one poll to the next; a final reader is alone.
-    same &= ~subscribed | reads.final | (reads.op == reads.op[before])
-    if not known.group.history_whole:
-        # A poll in between may be missing, but not inside an operation.
-        same &= reads.op[before] == reads.op
-        follows = np.zeros(len(reads), bool)
+def stood(group: Group) -> tuple[I64, I64, Mask]:
+    """Return for each run of a poll the row of the last records of its process (its own if it has
+    none since it dropped its position), where its process stood after them and after ok answers
+    without records (UNKNOWN_POSITION if neither shows it), and whether a rebalance may have moved
+    it since."""
+    polls = evidence(group).polls
+    resets, moved = resets_before(group.of(Resets), polls.process, polls.order)
+    ok, some = polls.outcome == Outcome.OK, polls.count > 0
+    states = ok & ~polls.rebalanced & (~moved | polls.final) & group.history_whole
+    value = np.where(states, polls.start, UNKNOWN_POSITION)
+    ranks, rank = np.unique(np.where(ok & some, polls.end, value), return_inverse=True)
+    apart = np.ones(len(polls), dtype=bool)
+    apart[1:] = (polls.process[1:] != polls.process[:-1]) | (resets[1:] != resets[:-1])
+    # One maximum does for all stretches that begin with records, because they are numbered.
+    stretch = np.cumsum(apart | (ok & some)) * len(ranks)
+    after = ranks[np.maximum.accumulate(stretch + rank) % max(1, len(ranks))]
+    found = np.where(apart | polls.rebalanced, UNKNOWN_POSITION, np.roll(after, 1))
+    own = np.arange(len(polls))
+    last = np.append(-1, np.maximum.accumulate(np.where(ok & some, own, -1)))[:-1]
+    same = (last >= 0) & (polls.process[last] == polls.process) & (resets[last] == resets)
+    return np.where(same, last, own), found, moved
+
+
+def _went_on(known: Evidence) -> I64:
+    """Return where each run of a poll stood if it went on from the one before of its process."""
+    polls, whole = known.polls, known.group.history_whole
+    before, found, moved = known.group.memo(stood)
+    inside = polls.op == polls.op[before]
+    # A rebalance may move a subscriber from one poll to the next; a final reader is alone. A poll
+    # in between may be missing, but not inside an operation.
+    found = np.where(inside | (whole & (~moved | polls.final)), found, UNKNOWN_POSITION)
     # If polls before it were left out, it begins where the last of them ended.
-    found: I64 = np.where(follows, reads.offset, np.where(same, reached[before], UNKNOWN_POSITION))
-    return found
+    return np.where(known.follows & whole, polls.offset, found)
 
 
 def latest_over(points: I64, begin: I64, end: I64, t_us: I64) -> I64:

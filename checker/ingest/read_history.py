@@ -18,9 +18,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checker.evidence.columns import Rows, Words, rows
+from checker.evidence.columns import Rows, rows
 from checker.evidence.facts import OP_KINDS, HistoryParts, Outcome
-from checker.evidence.sorting import I64
 from checker.ingest import join, tables
 from checker.ingest.counts import tallied
 from checker.ingest.group_rows import GroupRows, group_facts
@@ -266,8 +265,9 @@ class Reader(FileReader[Op]):
         made = HistoryColumns(found, self.isolation, self.origin_us)
         self.note_marks(found, made)
         for table in (made.sends, made.reads):
-            for process, partition in pairs_of(table["process"], table["partition"]):
-                self.used.setdefault(process, set()).add(partition)
+            process, named = table["process"].tolist(), table["partition"]
+            for each, code in set(zip(process, named.codes.tolist(), strict=True)):
+                self.used.setdefault(each, set()).add(named.words[code])
         lines = found.lines
         asks = lines.are("f", *GROUP_KINDS, *_MOVES) | ~lines.are("group", "")
         moved = ~lines.are("rebalanced", ())
@@ -368,12 +368,6 @@ class Reader(FileReader[Op]):
             of_process = (op.process, begun, ended, subscribed.get(op.process, 0))
             for partition in sorted(moved or self.used.get(op.process, set()).union(kept)):
                 yield op.op, partition, *of_process, int(partition in kept)
-
-
-def pairs_of(process: I64, partition: Words) -> Iterator[tuple[int, str]]:
-    """Yield each process with each of its partitions."""
-    for each, code in set(zip(process.tolist(), partition.codes.tolist(), strict=True)):
-        yield each, partition.words[code]
 
 
 def finish(reader: Reader) -> None:

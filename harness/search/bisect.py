@@ -9,6 +9,8 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,20 +19,21 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from harness.formats.journal import JobJournal, JournalRow
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import Tell
 from harness.runs.options import load_schedule
-from harness.runs.run_folder import readable_lines
 from harness.search.requests import BisectRequest
 from harness.search.worlds.real import StormSubject
 from harness.search.worlds.subject import RunFolders, deadline
 from harness.systems import registry
+from harness.systems.adapter import SERVERS
 from harness.systems.external import versions
 from harness.systems.external.system import ExternalSystem
 from harness.systems.external.versions import run_client
+from harness.systems.setup import setup_of
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
-from node.formats.files import AppendOnlyFile
 from reports import wording
 
 SURE: Final = 0.95
@@ -144,7 +147,7 @@ _USELESS_RUNS: Final = 2
 """A version with so many runs that say nothing is left out."""
 
 
-class VersionRun(msgspec.Struct, frozen=True, kw_only=True):
+class VersionRun(JournalRow, tag="version"):
     """One run of the schedule on a version: its verdict, whether that counts, and its folder."""
 
     server: str
@@ -186,53 +189,51 @@ def bisect(request: BisectRequest, interrupts: Interrupts, output: Tell) -> Bise
         names = [*versions.named(binary, request.versions), *map(str, request.server)]
     if len(names) < 2:
         raise UsageError("name at least two versions: --versions A..B, or --server PATH twice")
-    system.check(schedule)
+    # Any server stands for the one of the run's folder, which must not be started unasked.
+    given = {SERVERS.name: names[0], **request.settings}
+    setup = setup_of(request.schedule, request.system, given)
+    del setup.settings[SERVERS.name]
+    setup.resolved(schedule)
+    subject = StormSubject(**msgspec.structs.asdict(setup))
     is_late = deadline(request.budget_s)
-    runs = _Runs(request, schedule, binary, builds, output)
-    return _answer(names, runs, lambda: is_late() or interrupts.asked, output)
+    with closing(_Runs(request.store, subject, schedule, binary, builds, output)) as runs:
+        return _answer(names, runs, lambda: is_late() or interrupts.asked, output)
 
 
+@dataclass
 class _Runs:
     """The runs so far, by version; each new one is written down at once."""
 
-    def __init__(
-        self,
-        request: BisectRequest,
-        schedule: Schedule,
-        binary: str,
-        builds: Builds | None,
-        output: Tell,
-    ) -> None:
-        self._request, self._binary, self._output = request, binary, output
-        self._builds = builds
-        self._schedule = replace(schedule, drawn=False)
-        about = msgspec.json.encode((schedule.digest(), request.system, request.settings))
+    store: Path
+    subject: StormSubject
+    schedule: Schedule
+    binary: str
+    builds: Builds | None
+    output: Tell
+
+    def __post_init__(self) -> None:
+        about = msgspec.json.encode((self.schedule.digest(), self.subject))
         key = hashlib.sha256(about).hexdigest()[:12]
-        request.store.mkdir(parents=True, exist_ok=True)
-        path = request.store / f"bisect-{key}.jsonl"
-        self.rows = list(readable_lines(path, VersionRun))
-        self._file = AppendOnlyFile(path)
+        journal = JobJournal[VersionRun](self.store / f"bisect-{key}.jsonl", VersionRun)
+        self.rows, self._add, self.close = journal.rows, journal.add, journal.close
 
     def make(self, server: str) -> VersionRun:
         """Run the schedule once on a version. What cannot be run has no verdict."""
         try:
             path = server
-            if self._builds is not None:
-                path = str(self._builds.executable(server))
+            if self.builds is not None:
+                path = str(self.builds.executable(server))
             elif "/" not in server:
-                versions.obtain(self._binary, server)
-            settings = {**self._request.settings, "servers": path}
-            subject = StormSubject(system=self._request.system, settings=settings)
-            made = subject.run(self._schedule, RunFolders(str(self._request.store), "bisect"))
-            sentence = made.sentence or made.problem
-            row = VersionRun(
-                server=server, verdict=made.verdict, sentence=sentence, run=made.folder
-            )
+                versions.obtain(self.binary, server)
+            subject = replace(self.subject, settings={**self.subject.settings, SERVERS.name: path})
+            schedule = replace(self.schedule, drawn=False)
+            made = subject.run(schedule, RunFolders(str(self.store), "bisect"))
+            said = made.sentence or made.problem
+            row = VersionRun(server=server, verdict=made.verdict, sentence=said, run=made.folder)
         except FloodmarkError as error:
             row = VersionRun(server=server, verdict="unknown", sentence=str(error))
-        self.rows.append(row)
-        self._file.write(msgspec.json.encode(row) + b"\n")
-        self._output(f"{row.server}: {row.sentence or row.verdict}")
+        self._add(row)
+        self.output(f"{row.server}: {row.sentence or row.verdict}")
         return row
 
     def is_useless(self, server: str) -> bool:

@@ -74,7 +74,7 @@ def keep(finding: Finding, store: Path) -> Path:
     """Write a finding and its schedules to its folder, and return that. Raises StorageError."""
     folder = make_folder(folder_of(store, finding), store)
     for name, text in {
-        RECORD: _pretty(finding),
+        RECORD: msgspec.json.format(msgspec.json.encode(finding), indent=1) + b"\n",
         SCHEDULE: finding.smallest.to_pretty_json(),
         DRAWN: finding.drawn.to_pretty_json(),
         README: _readme(finding, folder).encode(),
@@ -166,10 +166,6 @@ def again(finding: Finding, folder: Path) -> tuple[str | Path, ...]:
         return ("replay", folder)
     confirms = ("--system", finding.subject) if registry.is_a_place(finding.subject) else ()
     return ("run", *confirms, "--schedule", folder)
-
-
-def _pretty(value: msgspec.Struct) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def _readme(finding: Finding, folder: Path) -> str:

@@ -23,4 +23,4 @@ def test_a_kill_goes_through_few_files() -> None:
 @pytest.mark.integration
 def test_a_search_job_goes_through_few_files() -> None:
     # Five of them have the rules that each step of a simulated broker is compared with.
-    assert len(of_job()) <= 41
+    assert len(of_job()) <= 42

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from pathlib import Path
 from typing import Final, Self
 
 import psutil
@@ -13,7 +12,6 @@ import psutil
 _EVERY_S: Final = 0.2
 _FAMILY_EVERY: Final = 10
 """To look for new processes takes as long as to ask some hundred for their memory."""
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryMonitor:
@@ -51,10 +49,9 @@ class MemoryMonitor:
 
 def _resident(pid: int) -> int:
     """Return the resident bytes of a process, 0 if it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0
+    with contextlib.suppress(psutil.Error):
+        return int(psutil.Process(pid).memory_info().rss)
+    return 0
 
 
 class ProcessorTime:

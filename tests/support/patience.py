@@ -38,8 +38,8 @@ def played(patch: pytest.MonkeyPatch) -> None:
     acknowledged: more than any of the faults can have taken, so no reader waits for lost ones."""
 
     def is_played(self: Any) -> bool:
-        acked = self._clients.status.acked
-        if not self._injector.exhausted:
+        acked = self.clients.status.acked
+        if not self.injector.exhausted:
             return False
         by_then = vars(self).setdefault("acked_by_then", acked)
         return bool(acked > max(2 * by_then, by_then + LEAST_ACKED))

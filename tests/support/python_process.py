@@ -17,7 +17,7 @@ class PythonProcess(subprocess.Popen[str]):
 
     def __init__(self, *words: object, env: dict[str, str] | None = None, **how: Any) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        super().__init__(**_command(words, env or {}), **(pipes | how))
+        super().__init__(**(_command(words, env or {}) | pipes | how))
 
     def line(self) -> str:
         """Return the next line that the process prints."""

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from checker.engine.java import find_java, java_home
@@ -38,10 +39,13 @@ class SparkCluster:
 
     def in_a_task(self, worker: int) -> bool:
         """Return whether an executor of a worker has started a process that runs Python."""
-        return any(
-            b"CoarseGrainedExecutorBackend" in _command(executor) and _children(executor)
-            for executor in _children(self.workers[worker].pid)
-        )
+        with suppress(psutil.Error):
+            executors = psutil.Process(self.workers[worker].pid).children()
+            return any(
+                "CoarseGrainedExecutorBackend" in " ".join(one.cmdline()) and one.children()
+                for one in executors
+            )
+        return False
 
     def kill_worker(self, worker: int) -> None:
         """Kill a worker with its executors."""
@@ -69,7 +73,7 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
             with log.open("wb") as output:
                 process = subprocess.Popen(
                     [
-                        SPARK_HOME / "bin" / "spark-class",
+                        SPARK_HOME / "bin/spark-class",
                         f"org.apache.spark.deploy.{program}",
                         *arguments,
                     ],
@@ -96,38 +100,12 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
         for number in range(workers):
             log = start(
                 f"worker-{number}",
-                "worker.Worker",
-                found[0],
-                "--host",
-                HOST,
-                "--cores",
-                "1",
-                "--memory",
-                "1g",
-                "--webui-port",
-                "0",
-                "--work-dir",
-                str(folder / f"work-{number}"),
+                *("worker.Worker", found[0], "--host", HOST, "--cores", "1", "--memory", "1g"),
+                *("--webui-port", "0", "--work-dir", str(folder / f"work-{number}")),
             )
             until(lambda log=log: "Successfully registered" in log.read_text(), "a worker")
         started = [processes[f"worker-{number}"] for number in range(workers)]
         yield SparkCluster(found[0], environment, folder, started)
-
-
-def _children(pid: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            # The name of the program, in parentheses, may have any character.
-            parent = stat.read_bytes().rpartition(b")")[2].split()[1]
-            found += [int(stat.parent.name)] if int(parent) == pid else []
-    return found
-
-
-def _command(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

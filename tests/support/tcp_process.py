@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 
 PROGRAM: Final = (sys.executable, "-I", "-S", str(ROOT / "tests/support/tcp_node.py"))
 
@@ -18,21 +18,12 @@ class TcpProcess:
 
     def __init__(self, command: Sequence[str], *, own_session: bool = False) -> None:
         """`command` starts the program, in whatever way."""
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=own_session
-        )
-        assert self._answer() == "ready"
+        self.process = PythonProcess(args=command, start_new_session=own_session)
+        assert self.process.line() == '"ready"'
 
     def __call__(self, *words: Any) -> Any:
         """Have it do something; its answer."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(words).encode() + b"\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+        return json.loads(self.process.ask(json.dumps(words)))
 
     def kill(self) -> None:
         self.process.kill()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from harness.search.bisect import Bisection, BisectResult, VersionRun, in_words
+from harness.runs.interrupts import Interrupts
+from harness.search.bisect import Bisection, BisectResult, VersionRun, bisect, in_words
+from harness.search.requests import BisectRequest
+from harness.search.worlds.outcome import ScheduleOutcome
+from harness.search.worlds.real import StormSubject
+from harness.systems.external.system import ExternalSystem
+from nemesis.formats.schedule import Schedule
 
 
 class Trials(NamedTuple):
@@ -90,3 +98,30 @@ def test_the_answer_says_how_often_each_version_failed() -> None:
         "1.1 fails, 1.2 is the next one that does not: 97.0%, after 3 runs",
         "  1.1: 97.0% (failed 1 of 2)",
     ]
+
+
+def test_versions_run_on_what_the_run_was_made_on_and_each_run_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "schedule.json").write_bytes(Schedule().to_json())
+    settings = {"sync": "always", "servers": "2.14.6"}
+    system = {"name": "nats", "settings": settings, "links": "kernel"}
+    (tmp_path / "run.json").write_text(json.dumps({"system": system}))
+    made: list[StormSubject] = []
+
+    def run(subject: StormSubject, *_: object) -> ScheduleOutcome:
+        made.append(subject)
+        is_new = subject.settings["servers"].endswith("new")
+        return ScheduleOutcome(verdict="invalid" if is_new else "valid")
+
+    monkeypatch.setattr(StormSubject, "run", run)
+    monkeypatch.setattr(ExternalSystem, "check", lambda *_: None)
+    servers = (tmp_path / "old", tmp_path / "new")
+    request = BisectRequest(schedule=tmp_path, system="nats", server=servers, store=tmp_path)
+    first = bisect(request, Interrupts(), print)
+    assert first.fails == str(servers[1])
+    assert {(s.links, s.settings["sync"]) for s in made} == {("kernel", "always")}
+    [rows] = tmp_path.glob("bisect-*.jsonl")
+    rows.write_bytes(rows.read_bytes() + b'{"what":"vers')
+    assert bisect(request, Interrupts(), print) == first
+    assert len(made) == len(first.runs)

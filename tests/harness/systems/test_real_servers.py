@@ -47,7 +47,7 @@ def on(system: str, *values: Any, marks: Sequence[pytest.MarkDecorator] = ()) ->
     ("system", "settings", "version"),
     [
         on("nats", {"sync": "always", "members": "0", "copies": ""}, "2."),
-        on("redis", {"wait": "2", "fsync": "always"}, "6."),
+        on("redis", {"wait": "2", "fsync": "always", "members": "0"}, "6."),
         on("pysyncobj", {"files": "dump", "compact": "5000"}, "0.3."),
         on(
             *("kafka", {**KAFKA, "min_isr": "2"}, "4."),

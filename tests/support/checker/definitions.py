@@ -288,9 +288,7 @@ class OnePartition(OrderDefinitions):
                 continue
             if op.process in subscribed and not op.final:
                 position.pop(op.process, None)
-            for read in op.reads:
-                if read.partition != self.partition:
-                    continue
+            for read in [r for r in op.reads if r.partition == self.partition]:
                 moved = self.partition in op.rebalanced
                 stood = -1 if moved else position.get(op.process, -1)
                 begin = self.begins[id(read)]
@@ -304,7 +302,7 @@ class OnePartition(OrderDefinitions):
                 if places(read):
                     position[op.process] = places(read)[-1][0] + 1
                 elif begin >= 0:
-                    position[op.process] = begin
+                    position[op.process] = max(begin, position.get(op.process, -1))
 
     def gaps(self) -> Iterator[tuple[Done, int, int]]:
         """Offsets from .. to that a read passed over before a record that it returned, though they

@@ -239,8 +239,7 @@ def a_final_reader_lacks_the_head(told: Told) -> object:
         for each in first.values()
         if len(places(each[2])) > 1 and (each[2].partition, places(each[2])[0][1]) in known
     )
-    start = {} if told.jepsen else {"start": 0}
-    return found and told.answer(found, records_of(found[2])[1:], **start)
+    return found and told.answer(found, records_of(found[2])[1:])
 
 
 @lie("int-poll-skip poll-skip lost vanished", deletes=("", "retention"))

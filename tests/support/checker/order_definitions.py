@@ -50,9 +50,7 @@ class OrderDefinitions:
         found: dict[int, int] = {}
         moved: set[int] = set()
         for op in self.all.in_turn():
-            for read in op.reads:
-                if read.partition != self.partition:
-                    continue
+            for read in [r for r in op.reads if r.partition == self.partition]:
                 first = op.final and op.process not in moved
                 begin = read.start if read.start >= 0 else 0 if first else -1
                 found[id(read)] = -1 if self.partition in op.rebalanced else begin
@@ -130,11 +128,15 @@ class OrderDefinitions:
             self.move(op, position, subscribed)
             if op.f in ("assign", "subscribe") and op.outcome != "fail":
                 continue
-            reads = [r for r in op.reads if r.partition == self.partition and r.records]
+            reads = [r for r in op.reads if r.partition == self.partition]
             moved = self.partition in op.rebalanced
             stands = None if moved else position.get(op.process)
             inside = False
+            stays = op.outcome == "ok" and (op.final or op.process not in subscribed) and not moved
             for read in reads:
+                if not read.records and read.start >= 0 and stays:
+                    position[op.process] = max(read.start, position.get(op.process, -1))
+                    stands = stands if inside else position[op.process]
                 stated = self.begins[id(read)] if not moved else -1
                 for nth, (offset, _) in enumerate(places(read)):
                     begin = stated if nth == 0 and stated >= 0 else stands
@@ -154,8 +156,8 @@ class OrderDefinitions:
                     if begin is not None and not (inside and moved) and (inside or not excused):
                         found["offsets-and-order unknown"] += doubtful
                     stands, inside = offset + 1, True
-            if reads and op.outcome == "ok":
-                position[op.process] = places(reads[-1])[-1][0] + 1
+                if read.records and op.outcome == "ok":
+                    position[op.process] = places(read)[-1][0] + 1
         return found
 
     def holes(self) -> int:
